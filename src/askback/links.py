@@ -48,6 +48,15 @@ class Link:
     expires_at: datetime
     holder: str = ""
     """Who answers with it: its recipient, or the token that created it."""
+    id: str = ""
+    """Public; grants no access."""
+    creator: str | None = None
+    """The token that created it. None: the server, for a recipient in its settings."""
+
+    @property
+    def origin(self) -> str:
+        """For the audit log. No token has a name with a space."""
+        return f"link {self.id}, created by {self.creator or 'the server'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +159,7 @@ class Links:
             return None
         if kept is None or not self._is_valid(kept):
             return None
-        return replace(link, holder=kept.recipient or kept.token or "")
+        return replace(link, holder=kept.recipient or kept.token or "", id=kept.id, creator=kept.token)
 
     def all(self, run_id: str, interaction_id: str) -> list[StoredLink]:
         """The valid links to this question, oldest first."""

@@ -238,6 +238,10 @@ class EngineSettings(Section):
         le=64,
         description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm. See [warm starts](../explanation/engines.md#warm-starts).",
     )
+    ask_tool: bool = Field(
+        False,
+        description="Whether the engine gets the tool `put_question`, which checks a question when it is asked. See [the ask tool](../explanation/engines.md#the-ask-tool).",
+    )
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
         description="Overrides of `memory`, `processes`, `cpu_sec` and `disk` in `limits` for this engine.",

@@ -26,6 +26,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind
 from askback.engines import registry
 from askback.engines.base import (
+    AskToolEngine,
     AssistantMessage,
     CallResult,
     Completed,
@@ -192,6 +193,16 @@ class EngineContract:
             added = Counter(resumed.argv) - Counter(first.argv)
             assert sum(self.session in word for word in added.elements()) == 1
             assert replace(resumed, argv=first.argv) == first
+
+    def test_an_ask_tool_is_configured_if_the_engine_takes_one(self) -> None:
+        tool = ("/usr/bin/python3", "-I", "/run/tool.py", "/run/tmp/ask.sock")
+        takes = isinstance(self.engine, AskToolEngine) and self.engine.takes_ask_tool
+        ways = [self.engine.launch]
+        ways += [self.engine.launch_resident] if isinstance(self.engine, ResidentEngine) else []
+        for launch in ways:
+            configured = repr(launch(self.turn(ask_tool=tool)))
+            assert all((word in configured) is takes for word in (tool[0], tool[2], tool[3]))
+            assert tool[3] not in repr(launch(self.turn()))
 
     def test_a_prompt_is_on_standard_input_only(self) -> None:
         for handle in (None, self.handle):

@@ -17,6 +17,7 @@ from talks import FOLDER, lines_of, resident
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.runs import Mode, ProfileKind, Usage
+from askback.core.secrecy import Secrecy
 from askback.engines.base import (
     Asked,
     AssistantMessage,
@@ -193,6 +194,12 @@ def test_a_question_that_is_left_to_the_engine_takes_the_first_choice_or_none(qu
 def test_a_secret_is_asked_as_one() -> None:
     (asked,) = events_of(working(), asking({**SIZE, "isSecret": True}))
     assert asked == Asked(question=Question(prompt="How big?", interaction_id="size", kind="secret"))
+
+
+def test_a_secret_among_several_questions_is_a_secret_field() -> None:
+    (asked,) = events_of(working(), asking(COLOUR, {**SIZE, "isSecret": True}))
+    assert isinstance(asked, Asked)
+    assert Secrecy.by(asked.question.response_schema) == Secrecy(fields=frozenset({"answer_2"}))
 
 
 def test_two_questions_at_once_are_asked_one_after_the_other() -> None:

@@ -139,7 +139,7 @@ def test_it_inherits_the_tests_of_an_engine() -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout
-    assert "14 passed" in ran.stdout
+    assert "15 passed" in ran.stdout
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:

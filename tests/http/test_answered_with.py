@@ -27,7 +27,7 @@ from support.receiver import ALLOWED, Receiver, receiving
 from support.server import Server
 
 ANNA = Actor(name="anna", via=Via.TELEGRAM)
-HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e anna"
+HOSTILE = "<script>alert(1)</script> anna"
 
 
 @contextmanager
@@ -113,6 +113,8 @@ def test_a_link_has_a_short_recipient_or_none(client: httpx.Client) -> None:
     path = f"/v1/runs/{waiting(client)}/interaction/link"
     for recipient in ("", "x" * 101, 7):
         refused(client.post(path, json={"recipient": recipient}), 422, "REQUEST_INVALID")
+    for recipient in (" ", "anna\nmain, by API", "\x1b[31manna", "\u202eanna", "anna\u2028"):
+        refused(client.post(path, json={"recipient": recipient}), 422, "INPUT_INVALID")
 
 
 @pytest.mark.contract("N-1")

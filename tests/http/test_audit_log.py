@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
@@ -247,6 +248,7 @@ def test_every_write_has_exactly_one_entry(audited_server: Server, admin: httpx.
     assert found["action"] == WRITES[call].action
     by_link = call.startswith("POST /v1/answers/")
     assert found["actor"] == ({"name": "anna", "via": "link"} if by_link else {"name": "main", "via": "api"})
+    assert not by_link or re.fullmatch(r"link [0-9a-f]{8}, created by main", found["object"])
     assert found["address"] == "127.0.0.1"
     assert found.get("run_id") or found.get("object")
     assert SECRET not in json.dumps(found)

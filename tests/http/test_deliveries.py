@@ -49,7 +49,7 @@ REMINDERS: dict[str, tuple[dict[str, Any], list[float]]] = {
     "of people": ({"kind": "ntfy"}, [60, 120]),
     "off": ({"kind": "ntfy", "reminders": False}, []),
     "on": ({"reminders": True}, [60, 120]),
-    "other": ({"reminders": {"after_sec": [30], "repeat_sec": 100, "max": 3}}, [30, 130, 230]),
+    "other": ({"reminders": {"after_sec": [90], "repeat_sec": 100, "max": 3}}, [90, 190, 290]),
     "fewer": ({"reminders": {"max": 1}}, [60]),
     "more": ({"reminders": {"repeat_sec": 60, "max": 3}}, [60, 120, 180]),
 }
@@ -130,6 +130,11 @@ def test_a_run_s_webhooks_are_told_and_the_log_says_so(tmp_path: Path) -> None:
         {"url": "https://example.com/", "kind": "other"},
         {"url": "https://example.com/", "states": ["no-such-state"]},
         {"url": "https://example.com/", "more": 1},
+        {"url": "https://example.com/", "reminders": {"after_sec": [1]}},
+        {"url": "https://example.com/", "reminders": {"after_sec": [60, 61]}},
+        {"url": "https://example.com/", "reminders": {"after_sec": [60 * number for number in range(1, 12)]}},
+        {"url": "https://example.com/", "reminders": {"repeat_sec": 59}},
+        {"url": "https://example.com/", "reminders": {"repeat_sec": 60, "max": 11}},
         {},
     ],
 )

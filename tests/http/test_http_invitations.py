@@ -199,8 +199,8 @@ def test_an_invited_device_stays_signed_in_while_it_is_used_and_at_most_for_its_
     start = now = datetime(2026, 1, 1, tzinfo=UTC)
     device = Lifetime(idle=timedelta(days=20), max_age=timedelta(days=50))
     sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ANNA, device)
-    used, idle = (sessions.make(ANNA, host="a", user_agent="", invited=True) for _ in range(2))
-    browser = sessions.make(ANNA, host="a", user_agent="")
+    used, idle = (sessions.make(ANNA, host="a", user_agent="", invited=True).secret for _ in range(2))
+    browser = sessions.make(ANNA, host="a", user_agent="").secret
     now += timedelta(days=19)
     assert [sessions.find(each, "a") is not None for each in (used, browser)] == [True, False]
     now += timedelta(days=1)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from askback.http.auth import AccessScope, Grant
-from askback.http.sessions import IDLE, MAX_AGE, MAX_SESSIONS, Sessions, browser
+from askback.http.sessions import IDLE, MAX_AGE, MAX_PER_TOKEN, Sessions, browser
 from askback.http.sign_in import CODE_SEC, Codes
 from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
@@ -20,6 +20,7 @@ from support.data_folder import World, run_async
 from support.program import askback
 from support.server import Server
 
+READ = (AccessScope.READ,)
 ADMIN = Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest="d" * 64)
 
 
@@ -150,7 +151,7 @@ def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
     (kept,) = tokens.all()
     grant = tokens.find(kept.digest)
     assert grant is not None
-    session = sessions.make(grant, host="a", user_agent="")
+    session = sessions.make(grant, host="a", user_agent="").secret
     assert sessions.find(session, "a") is not None
     now += timedelta(hours=1)
     assert sessions.find(session, "a") is None
@@ -177,7 +178,7 @@ def test_a_session_outlives_a_restart_and_ends_with_another_main_token(own_world
 def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Path) -> None:
     start = now = datetime(2026, 1, 1, tzinfo=UTC)
     sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ADMIN)
-    idle, used = (sessions.make(ADMIN, host="a", user_agent="") for _ in range(2))
+    idle, used = (sessions.make(ADMIN, host="a", user_agent="").secret for _ in range(2))
     while now < start + IDLE:
         now += timedelta(days=1)
         assert sessions.find(used, "a") is not None
@@ -195,7 +196,7 @@ def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> No
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "sessions.json"
     sessions = Sessions(path, lambda: now, lambda _: ADMIN)
-    text = sessions.make(ADMIN, host="a", user_agent="")
+    text = sessions.make(ADMIN, host="a", user_agent="").secret
     written = path.read_bytes()
     now += timedelta(days=1)
     assert sessions.find(text, "a") is not None
@@ -206,21 +207,37 @@ def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> No
     assert kept.last_seen_at == now
 
 
-def test_so_many_sessions_are_kept_and_the_one_not_used_for_longest_ends(tmp_path: Path) -> None:
+def test_so_many_sessions_of_a_token_are_kept_and_its_own_one_not_used_for_longest_ends(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ADMIN)
+    anna = sessions.make(Grant(name="anna", scopes=frozenset(), token_digest="a" * 64), host="a", user_agent="")
     made = []
-    for _ in range(MAX_SESSIONS + 1):
+    for _ in range(MAX_PER_TOKEN + 1):
         now += timedelta(seconds=1)
-        made.append(sessions.make(ADMIN, host="a", user_agent=""))
+        made.append(sessions.make(ADMIN, host="a", user_agent="").secret)
     assert [sessions.find(text, "a") is None for text in (made[0], made[1], made[-1])] == [True, False, False]
-    assert len(sessions.all()) == MAX_SESSIONS
+    assert sessions.find(anna.secret, "a") is not None, "it is of another token"
+    assert len(sessions.all()) == MAX_PER_TOKEN + 1
+
+
+def test_no_token_signs_another_one_out_and_an_end_for_lack_of_room_is_in_the_log(own_world: World) -> None:
+    with Server(own_world) as server, calling(server.url, server.token) as admin:
+        phone = server.session(
+            Tokens(own_world.data_dir / "tokens.json", lambda: datetime.now(UTC)).make("bob", READ, None)
+        )
+        first = server.session()
+        for _ in range(MAX_PER_TOKEN):
+            server.session()
+        assert [opens(server, each) for each in (phone, first)] == [True, False]
+        ended = admin.get("/v1/audit", params={"action": "session.end"}).json()["items"]
+        started = admin.get("/v1/audit", params={"action": "session.start", "actor": "main", "limit": 200}).json()
+        assert [(each["actor"]["name"], each["object"]) for each in ended] == [("main", started["items"][-1]["object"])]
 
 
 def test_a_session_is_kept_as_a_digest_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
     sessions = Sessions(path, lambda: datetime.now(UTC), lambda _: ADMIN)
-    text = sessions.make(ADMIN, host="a", user_agent="")
+    text = sessions.make(ADMIN, host="a", user_agent="").secret
     assert text not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
     for broken in (b"", b"{", b'[{"id": 1}]', b"\xff"):
@@ -248,7 +265,7 @@ def test_signing_in_again_ends_the_session_that_the_browser_had(server: Server) 
 
 def test_a_session_of_another_host_is_not_ended(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path / "sessions.json", lambda: datetime.now(UTC), lambda _: ADMIN)
-    old = sessions.make(ADMIN, host="a", user_agent="")
+    old = sessions.make(ADMIN, host="a", user_agent="").secret
     sessions.make(ADMIN, host="b", user_agent="", instead_of=old)
     assert sessions.find(old, "a") is not None
 
@@ -264,6 +281,38 @@ def test_who_comes_from_another_name_is_led_once_through_this_one_so_that_the_co
         assert f"url=/enter?code={code}&amp;direct=1" in first.text
         assert "Signed in" not in first.text
         assert "set-cookie" in browser.get("/enter", params={"code": code, "direct": "1"}).headers
+
+
+def opened(server: Server, token: str, **headers: str) -> httpx.Response:
+    return httpx.get(f"{server.url}/enter", params={"token": token}, headers=headers, timeout=PATIENCE_SEC)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_signs_nobody_in_without_a_confirmation(server: Server, site: str) -> None:
+    asked = opened(server, server.token, **{"sec-fetch-site": site, "accept-language": "en"})
+    assert asked.status_code == 200
+    assert "Sign in as main?" in asked.text
+    assert "code=" not in asked.text
+    assert "set-cookie" not in asked.headers
+    origin = {"origin": server.url, "sec-fetch-site": "same-origin"}
+    (token,) = re.findall(r'name="token" value="([^"]+)"', asked.text)
+    confirmed = httpx.post(f"{server.url}/enter", data={"token": token}, headers=origin, timeout=PATIENCE_SEC)
+    assert "/enter?code=" in confirmed.text
+    assert opened(server, "wrong", **{"sec-fetch-site": site}).status_code == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"sec-fetch-site": "none"}, {"sec-fetch-site": "same-origin"}])
+def test_the_printed_address_signs_in_at_once(server: Server, headers: dict[str, str]) -> None:
+    assert "/enter?code=" in opened(server, server.token, **headers).text
+
+
+def test_nobody_takes_the_place_of_somebody_else_without_a_confirmation(server: Server, tokens: Tokens) -> None:
+    session = server.session() | {"sec-fetch-site": "none", "accept-language": "en"}
+    asked = opened(server, tokens.make("newcomer", READ, None), **session)
+    assert "Sign in as newcomer?" in asked.text
+    assert "set-cookie" not in asked.headers
+    assert opens(server, session)
+    assert "Sign in as" not in opened(server, server.token, **session).text
 
 
 def test_the_page_that_leads_on_can_be_shown_again_until_its_code_is_used(server: Server) -> None:
@@ -446,6 +495,19 @@ def test_a_stream_ends_with_what_it_was_opened_with(server: Server, tokens: Toke
             for _ in lines:
                 pass
         refused(follower.get("/v1/inbox"), 401, "UNAUTHORIZED")
+
+
+def test_nothing_is_sent_to_a_stream_after_its_token_was_revoked(
+    server: Server, client: httpx.Client, tokens: Tokens
+) -> None:
+    token = tokens.make("follows-no-more", READ, None)
+    following = calling(server.url, token, accept="text/event-stream")
+    with following as follower, follower.stream("GET", "/v1/inbox") as stream:
+        lines = stream.iter_lines()
+        assert any(line.startswith("data: ") for line in lines)
+        tokens.revoke("follows-no-more")
+        waiting(client)
+        assert [line for line in lines if line.startswith("data: ")] == []
 
 
 # Behind TLS.

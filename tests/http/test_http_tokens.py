@@ -71,6 +71,9 @@ def test_a_token_is_made_for_a_person_and_its_text_is_shown_once(
         {"name": "a\nb", "scopes": ["read"]},
         {"name": "x\n", "scopes": ["read"]},
         {"name": "../x", "scopes": ["read"]},
+        {"name": ".", "scopes": ["read"]},
+        {"name": "..", "scopes": ["read"]},
+        {"name": "-x", "scopes": ["read"]},
         {"name": "x" * 101, "scopes": ["read"]},
         {"name": "x", "scopes": ["read"], "expires_in_sec": 0},
         {"name": "x", "scopes": ["read"], "expires_in_sec": 10**12},
@@ -88,7 +91,8 @@ def test_the_server_s_own_token_is_listed_and_cannot_be_made_or_revoked(client: 
     first = client.get("/v1/tokens").json()["items"][0]
     assert (first["name"], first["main"], first["scopes"], first["created_at"]) == ("main", True, ["admin"], None)
     assert first["last_used_via"] == "api"
-    refused(client.post("/v1/tokens", json={"name": "main", "scopes": ["read"]}), 422, "INPUT_INVALID")
+    for name in ("main", "Main", "MAIN"):
+        refused(client.post("/v1/tokens", json={"name": name, "scopes": ["read"]}), 422, "INPUT_INVALID")
     refused(client.delete("/v1/tokens/main"), 422, "INPUT_INVALID")
     refused(client.post("/v1/invitations", json={"token": "main"}), 422, "INPUT_INVALID")
     assert client.get("/v1/tokens").status_code == 200

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
-from support.api import calling, over, reach, refused, reply, start, waiting
+from support.api import PATIENCE_SEC, calling, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.server import Server
 
@@ -99,6 +100,15 @@ def test_requests_of_a_token_are_bounded_and_nobody_else_is_refused(own_world: W
         assert all(owner.get("/v1/runs").status_code == 200 for _ in range(50))
 
 
+def test_sign_ins_count_as_requests_of_their_token(own_world: World) -> None:
+    with limited(own_world, REQUESTS_PER_MIN="1") as (server, caller, _):
+        form = {"token": caller.headers["authorization"].removeprefix("Bearer ")}
+        with httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as browser:
+            assert browser.post("/enter", data=form).status_code == 200
+            quota_refused([browser.post("/enter", data=form) for _ in range(5)][-1])
+            assert browser.post("/enter", data={"token": server.token}).status_code == 200
+
+
 def test_a_link_has_a_quota_of_its_own(own_world: World) -> None:
     with limited(own_world, REQUESTS_PER_MIN="1") as (server, _, owner):
         links = [owner.post(f"/v1/runs/{waiting(owner)}/interaction/link").json()["url"] for _ in range(2)]
@@ -107,6 +117,21 @@ def test_a_link_has_a_quota_of_its_own(own_world: World) -> None:
                 assert holder.get(link).status_code == 200
             answers = [holder.get(links[0]) for _ in range(5)]
             quota_refused(answers[-1])
+
+
+def test_whoever_holds_one_link_does_not_keep_others_from_sending_their_files(own_world: World) -> None:
+    with limited(own_world) as (server, _, owner), ExitStack() as held:
+        greedy, other = (owner.post(f"/v1/runs/{waiting(owner, 'filing')}/interaction/link").json() for _ in range(2))
+        head = f"POST /v1/answers/{greedy['url'].rpartition('/')[2]}/file HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        head += "Content-Type: multipart/form-data; boundary=x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+        told = []
+        for _ in range(9):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_SEC))
+            connection.sendall(head.encode())
+            told.append(connection.recv(12))
+        assert told == [b"HTTP/1.1 100"] * 2 + [b"HTTP/1.1 429"] * 7
+        with calling(server.url, None) as holder:
+            assert holder.post(f"{other['url']}/file", files={"file": ("a.txt", b"a")}).status_code == 202
 
 
 def test_a_token_may_have_another_quota(own_world: World) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -77,6 +75,9 @@ class Stage(World):
     def settings(self, config: str = "") -> Settings:
         return super().settings('sandbox = "auto"\n' + config + "\n" + self._engine_settings)
 
+    def add_engine_setting(self, line: str) -> None:
+        self._engine_settings += line + "\n"
+
     def keep_probes(self) -> None:
         if (self.data_dir / "probes.json").is_file():
             shutil.copyfile(self.data_dir / "probes.json", self._probes)
@@ -108,6 +109,10 @@ class Stage(World):
     async def ask(self, app: App, skill: str, **rest: Any) -> Run:
         return await waiting(app, (await self.submit(app, skill, **rest)).id)
 
+    async def ask_again(self, app: App, run_id: str) -> Run:
+        """The run when it waits for its user."""
+        return await waiting(app, run_id)
+
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A test's asynchronous body, ended when it takes far too long."""
 
@@ -130,7 +135,8 @@ class Server:
         assert self._process.stdout.readline() == "ready\n"
 
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
+        """Harmless when called again."""
+        self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()

@@ -135,6 +135,27 @@ def test_the_search_for_a_ban_finds_the_one_of_auto_mode() -> None:
     assert BAN.search("Work without any clarification.")
 
 
+@pytest.mark.contract("F-4", "I-4", "I-5")
+def test_an_engine_with_the_ask_tool_is_told_of_it_and_of_the_block(package: SkillPackage) -> None:
+    by_tool = prompts.mode_part(Mode.INTERACTIVE, package.output_schema, ask_tool=True)
+    assert "`put_question`" in by_tool
+    assert '"ask_user": {' in by_tool
+    assert not WORDS_THAT_FORBID.search(prompts.mode_part(Mode.INTERACTIVE, None, ask_tool=True))
+    assert not BAN.search(by_tool)
+    assert "put_question" not in prompts.mode_part(Mode.INTERACTIVE, package.output_schema)
+    assert "put_question" not in prompts.mode_part(Mode.AUTO, package.output_schema, ask_tool=True)
+
+
+@pytest.mark.contract("F-4")
+@pytest.mark.parametrize("outcome", [InteractionOutcome.ANSWERED, InteractionOutcome.AUTO_DECIDED])
+def test_with_the_ask_tool_a_reply_repeats_the_question(package: SkillPackage, outcome: InteractionOutcome) -> None:
+    closed = interaction(response="blue", outcome=outcome)
+    repeated = prompts.reply_prompt(package, closed, ask_tool=True)
+    assert closed.prompt in repeated
+    assert "call `put_question`" in repeated
+    assert closed.prompt not in prompts.reply_prompt(package, closed)
+
+
 @pytest.mark.contract("I-6")
 @pytest.mark.parametrize("mode", list(Mode))
 def test_output_schema_and_marker_are_shown_by_an_example_that_passes(package: SkillPackage, mode: Mode) -> None:

@@ -12,7 +12,7 @@ from stores import OpenStore, Program
 from askback.core import lifecycle
 from askback.core.errors import Invalid, NotFound
 from askback.core.runs import Run, RunRequest, RunState
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook, WebhookKind
+from askback.core.webhooks import Attempt, BusyReceivers, Delivery, DueDelivery, Webhook, WebhookKind
 from askback.store.base import IdempotencyKey, StaleWrite, Store
 
 HOOK = Webhook(url="https://one.example/hook", secret="whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ=")
@@ -209,11 +209,11 @@ def test_busy_receivers_are_passed_over(open_store: OpenStore) -> None:
         async with open_store() as store:
             await create_with(store, new_run(), HOOK, OTHER)
             first, second = await log(store)
-            busy = [first.webhook.host]
-            assert await store.next_delivery(without_hosts=busy) == NOON
-            (due,) = await store.claim_deliveries(NOON, until=at(60), limit=9, without_hosts=busy)
+            busy = BusyReceivers(hosts_of_callers=frozenset({first.webhook.host}))
+            assert await store.next_delivery(busy=busy) == NOON
+            (due,) = await store.claim_deliveries(NOON, until=at(60), limit=9, busy=busy)
             assert due.delivery.webhook_number == second.webhook_number
-            assert await store.next_delivery(without_hosts=busy) == at(60)
+            assert await store.next_delivery(busy=busy) == at(60)
             assert await store.next_delivery() == NOON
 
     asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -101,6 +102,19 @@ def test_an_open_page_notices_that_somebody_else_has_answered(
     assert stranger.evaluate("navigator.clipboard.readText()") == "City: Porto\nDays: 3"
     assert fits(stranger)
     assert mistakes == []
+
+
+def test_a_secret_that_was_too_late_is_not_shown(furnished_server: FurnishedServer, stranger: Page) -> None:
+    run_id, page = page_of(furnished_server, "secret")
+    stranger.goto(page)
+    stranger.locator("input[type=password]").fill("hunter-2-hunter")
+    with furnished_server.client() as client:
+        client.reply(run_id, "colour", "another-secret")
+    stranger.get_by_role("button", name="Send").click()
+    expect(stranger.locator("#taken")).to_contain_text("Your answer was not used.")
+    expect(stranger.locator("#answered")).to_contain_text("The answer is not shown.")
+    assert stranger.locator(".unsent").count() == 0
+    assert "hunter-2-hunter" not in stranger.content()
 
 
 def test_a_page_that_comes_back_into_view_says_that_the_run_was_canceled(
@@ -281,6 +295,23 @@ def test_the_page_can_be_read_and_used_by_everybody(
         page.close()
     context.close()
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_the_page_of_a_link_has_nothing_but_its_question(furnished_server: FurnishedServer) -> None:
+    with furnished_server.client() as client:
+        created = client.create_run("asking", engine="scripted", mode="interactive", labels={"margin": "internal-80"})
+        run = client.wait(created.id)
+        url = client.link(run.id).url
+        text = httpx.get(url.replace("/v1/answers/", "/answers/"), headers={"Accept": "text/html"}).text
+        found = re.search(r'id="first">(.*?)</script>', text)
+        assert found is not None
+        given = json.loads(found[1])
+        shown = {"reply_required", "wait_deadline_at", "interactive_profile"}
+        assert given.keys() - shown == httpx.get(url).json().keys()
+        assert given["interactive_profile"].keys() == {"kind"}
+        assert "internal-80" not in text
+        assert run.id not in text
+        client.cancel(run.id)
 
 
 def test_a_link_opens_nothing_but_its_question(furnished_server: FurnishedServer) -> None:

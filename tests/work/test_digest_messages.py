@@ -109,6 +109,12 @@ def test_a_phone_shows_the_list_and_opens_the_oldest_question() -> None:
     ]
 
 
+def test_nothing_of_a_question_is_active_in_the_text_of_a_digest() -> None:
+    text = slack_body(digest(entry("@all [x](https://evil.example)", "@here", url=None)))["text"]
+    assert "@\u200ball [x]\u200b(https:\u200b//evil.example)" in text
+    assert "@\u200bhere" in text
+
+
 @pytest.mark.contract("N-4")
 def test_slack_shows_a_button_for_each_question() -> None:
     body = slack_body(digest(entry(), entry("When?", "other"), more=1))

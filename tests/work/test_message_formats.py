@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from email.utils import parseaddr
 from html.parser import HTMLParser
 from typing import Any, cast
 
@@ -20,14 +22,20 @@ from askback.core.forms import FormField
 from askback.core.interactions import Json
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
+from askback.text.formatting import one_line
 from askback.webhooks.messages import MessageStyle, message
 from askback.webhooks.messages.http_request import HttpRequest
 from askback.webhooks.messages.mail import Mail
-from askback.webhooks.messages.notice import Notice
+from askback.webhooks.messages.notice import Notice, shortened
+from askback.webhooks.push import question_payload
 from support.asking import LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
 
+MAIL_HEADERS = [
+    *("Subject", "From", "To", "Date", "Message-ID", "References", "List-Id", "Auto-Submitted"),
+    *("MIME-Version", "Content-Type"),
+]
 OPTIONS = st.one_of(
     TEXTS,
     st.builds(lambda label, value: {"label": label, "value": value}, TEXTS, TEXTS),
@@ -120,15 +128,34 @@ def test_slack_takes_whatever_is_asked(prompt: str, skill: str, options: list[Js
     body = slack_body(asking(prompt, options, skill))
     buttons = body["blocks"][-1]["elements"]
     assert [each["url"] for each in buttons] == [f"{LINK}?choose={n}" for n in range(min(len(options), 5))] + [LINK]
-    assert f"<{LINK}>" in body["text"]
+    assert body["text"].endswith(f"\n<{LINK}>")
+
+
+ACTIVE = re.compile(r"@\w|[#~]\w|]\(|]\[|]:|```|\w:(//|\w)|www\.|<[^/]", re.IGNORECASE)
+"""What Slack or Mattermost would show as a mention, a link or a picture."""
+
+
+@pytest.mark.contract("N-3")
+@given(prompt=TEXTS, skill=TEXTS, link=st.sampled_from([LINK, None]))
+@example(
+    prompt="@all @channel @here [x](https://evil.example) ![](https://evil.example/p.png)", skill="@all", link=None
+)
+@example(prompt="[x][1]\n\n[1]: https://evil.example\n~town-square #tag a@evil.example", skill="[x](y:z)", link=LINK)
+@example(prompt="WWW.evil.example mailto:x tel:1 ```", skill="<!channel>", link=LINK)
+def test_nothing_is_active_in_the_text_for_slack_and_mattermost(prompt: str, skill: str, link: str | None) -> None:
+    run = asking(prompt, [], skill)
+    text = slack_body(run, link=link)["text"].removesuffix(f"\n<{LINK}>")
+    assert ACTIVE.search(text) is None
+    notice = Notice.of(run, run.state)
+    shown = text.replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    assert shown == f"*{notice.title}*\n{shortened(notice.text, 500)}"
 
 
 @pytest.mark.contract("N-3")
 @given(prompt=TEXTS, skill=TEXTS, options=st.lists(OPTIONS, max_size=30))
 def test_an_e_mail_has_no_header_link_or_element_but_its_own(prompt: str, skill: str, options: list[Json]) -> None:
     mail = mail_message(asking(prompt, options, skill))
-    headers = ["Subject", "From", "To", "Date", "Message-ID", "References", "List-Id", "Auto-Submitted"]
-    assert list(mail.keys()) == [*headers, "MIME-Version", "Content-Type"]
+    assert list(mail.keys()) == MAIL_HEADERS
     assert (mail["To"], mail["From"]) == ("anna@example.org", "Askback <askback@example.org>")
     assert len(str(mail["Subject"])) <= 220
     page = html_of(mail)
@@ -136,6 +163,66 @@ def test_an_e_mail_has_no_header_link_or_element_but_its_own(prompt: str, skill:
     links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
     assert links == [f"{LINK}?choose={n}" for n in range(len(options))] + [LINK]
     assert all(attributes.keys() <= {"style", "href", "lang", "charset"} for _, attributes in page.tags)
+
+
+def encoded_word(content: bytes, encoding: str, charset: str) -> str:
+    """An encoded word of RFC 2047."""
+    if encoding in "bB":
+        return f"=?{charset}?{encoding}?{b64encode(content).decode()}?="
+    return f"=?{charset}?{encoding}?{''.join(f'={byte:02X}' for byte in content)}?="
+
+
+INJECTED = (
+    b"\r\nReply-To: e@evil.example\r\nContent-Type: text/html\r\n\r\n<b>X",
+    b"x\nBcc: everybody@evil.example\n",
+    b"\rBcc: everybody@evil.example",
+    "safe \u202egnp.exe".encode(),
+    "\u2028Bcc: x\u0085Bcc: y".encode(),
+    b"=?utf-8?q?=0D=0ABcc:_x?=",
+)
+ENCODED = st.builds(
+    encoded_word,
+    st.one_of(st.sampled_from(INJECTED), st.binary(max_size=60)),
+    st.sampled_from(["b", "B", "q", "Q"]),
+    st.sampled_from(["utf-8", "UTF-8*en", "us-ascii", "iso-8859-1", "utf-7", "unknown-8bit", "no-charset"]),
+)
+WRITTEN = st.lists(st.one_of(ENCODED, st.sampled_from([" ", "\t", "\n", "a", "哪", "?=", "=?", '"', ","])), max_size=6)
+
+
+@pytest.mark.contract("N-3")
+@given(prompt=WRITTEN.map("".join), skill=WRITTEN.map("".join))
+@example(prompt=encoded_word(INJECTED[0], "b", "utf-8"), skill="tested")
+@example(prompt="x" * 50 + encoded_word(INJECTED[1], "q", "utf-8"), skill=encoded_word(INJECTED[3], "q", "utf-8"))
+def test_an_encoded_word_in_a_question_is_not_decoded_by_an_e_mail(prompt: str, skill: str) -> None:
+    run = asking(prompt, [], skill)
+    mail, notice = mail_message(run), Notice.of(run, run.state, answer_url=LINK)
+    assert list(mail.keys()) == MAIL_HEADERS
+    assert mail["Subject"] == f"{notice.title}: {one_line(notice.text, 80)}".strip()
+    assert mail.get_content_type() == "multipart/alternative"
+    assert [part.get_content_type() for part in mail.iter_parts()] == ["text/plain", "text/html"]
+    assert plain_of(mail).replace("\r\n", "\n").startswith(f"{notice.title}\n\n{notice.text}\n\n")
+    assert html_of(mail).text.replace("\r\n", "\n").startswith(notice.title + notice.text)
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        encoded_word(b"\nB:y", "b", "utf-8") + " <askback@example.org>",
+        '"A \\"quoted\\", name" <askback@example.org>',
+        "Équipe <askback@example.org>",
+        "Ask back <askback@example.org>",
+    ],
+)
+def test_the_sender_of_an_e_mail_is_called_as_in_the_settings(sender: str) -> None:
+    run = asking("Which?", [])
+    notice = Notice.of(run, run.state)
+    webhook = Webhook(url="mailto:anna@example.org", kind=WebhookKind.EMAIL)
+    sent = message(webhook, "msg_1", NOW, document=None, notice=notice, style=MessageStyle(sender=sender))
+    assert isinstance(sent, Mail)
+    mail = cast(EmailMessage, message_from_bytes(sent.content, policy=default))
+    assert list(mail.keys()) == MAIL_HEADERS
+    (address,) = mail["From"].addresses
+    assert (address.display_name, address.addr_spec) == (parseaddr(sender)[0], "askback@example.org")
 
 
 # What the messages say.
@@ -173,6 +260,26 @@ def test_options_of_ntfy_answer_at_once_only_if_the_settings_allow_it() -> None:
     }
     assert json.loads(second["body"]) == {"response": {"rgb": [0, 0, 255]}}
     assert third["action"] == "view"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string", "format": "password"}, {"type": "null"}]},
+        {"properties": {"login": {"properties": {"pin": {"writeOnly": True}}}}},
+        {"$ref": "https://schemas.example/unknown.json"},
+    ],
+)
+def test_no_message_offers_an_answer_to_a_question_for_a_declared_secret(schema: dict[str, Any]) -> None:
+    run = asking("Which key?", ["key-one", "key-two"])
+    assert run.pending_interaction is not None
+    asked = replace(run.pending_interaction, response_schema=schema)
+    run = replace(run, pending_interaction=asked)
+    assert Notice.of(run, run.state, answer_url=LINK).choices == ()
+    assert question_payload(run, asked, shows_text=True)["options"] == []
+    for sent in (ntfy_body(run, buttons=True), slack_body(run), mail_message(run).as_string()):
+        assert "key-one" not in str(sent)
+        assert "choose=" not in str(sent)
 
 
 def test_more_options_than_buttons_are_listed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,16 @@ from askback.cli.terminal.live import lines
 from askback.core.events import Event, EventType
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.signals import CancelRequested
-from askback.core.webhooks import Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
+from askback.core.webhooks import (
+    NOBODY,
+    BusyReceivers,
+    Delivery,
+    DeliveryReason,
+    DueDelivery,
+    Reminders,
+    Webhook,
+    WebhookKind,
+)
 from askback.store.base import move
 from askback.store.sqlite import SqliteStore
 from askback.webhooks import reminder_texts
@@ -170,9 +179,9 @@ class Interrupting(SqliteStore):
     """The question of a reminder is closed as soon as the reminder is claimed."""
 
     async def claim_deliveries(
-        self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
+        self, at: datetime, *, until: datetime, limit: int, busy: BusyReceivers = NOBODY
     ) -> Sequence[DueDelivery]:
-        claimed = await super().claim_deliveries(at, until=until, limit=limit, without_hosts=without_hosts)
+        claimed = await super().claim_deliveries(at, until=until, limit=limit, busy=busy)
         for due in claimed:
             if due.delivery.reason is DeliveryReason.REMINDER:
                 await self.closing(due.run)

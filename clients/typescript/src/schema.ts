@@ -91,7 +91,7 @@ export interface AuditEntry {
   run_id?: string;
   /** The question. */
   interaction_id?: string;
-  /** The name of the token, or the ID of the link, upload, skill, session or invitation. */
+  /** The name of the token, or the ID of the link, upload, skill, session or invitation. Of an answer by link, its ID and the token that created it, or `the server` for a link in a notification. */
   object?: string;
   /** The address that the request came from. Missing for commands on the server's machine. */
   address?: string;
@@ -576,7 +576,7 @@ export interface Link {
 export interface LinkCreate {
   /** When the link expires, in seconds. */
   expires_in_sec?: number;
-  /** Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link. */
+  /** Who the link is for, on one line of printable characters: the name in `answered_with`. Without it, that of the token that creates the link. */
   recipient?: string | null;
 }
 
@@ -795,11 +795,11 @@ export interface PushTest {
 
 /** When a webhook is notified again of a question that is still open. */
 export interface ReminderCreate {
-  /** So many seconds after the question was asked. Default: as in the settings. */
+  /** So many seconds after the question was asked, at least 60 apart. Default: as in the settings. */
   after_sec?: Array<number> | null;
   /** Then again and again, with so many seconds in between. Default: no more. */
   repeat_sec?: number | null;
-  /** At most so many reminders of one question. Default: 10, and never less than `after_sec` has. */
+  /** At most so many reminders of one question. Default: 10. */
   max?: number | null;
   /** Whether the webhook is notified of a near deadline. */
   expiring?: boolean;
@@ -1115,7 +1115,7 @@ export interface Token {
 
 /** A token for a person or a program. */
 export interface TokenCreate {
-  /** Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does. */
+  /** Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`, and a letter or digit first. Not `main`. Shown with everything that its holder does. */
   name: string;
   /** What it allows; `admin` allows everything. */
   scopes: Array<AccessScope>;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
-from askback.engines.base import Engine, WarmEngine
+from askback.engines.base import AskToolEngine, Engine, WarmEngine
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup
 from askback.process.child import Spawner
@@ -87,6 +87,7 @@ def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Eng
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
     _check_prewarm(engines, settings)
+    _check_ask_tool(engines, settings)
     return engines, {name: _setup(engine, settings, own_secrets) for name, engine in engines.items()}
 
 
@@ -101,6 +102,18 @@ def _check_prewarm(engines: Engines, settings: Settings) -> None:
     ]
     if problems:
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings ask for prewarmed processes that cannot be", problems)
+
+
+def _check_ask_tool(engines: Engines, settings: Settings) -> None:
+    able = [name for name, engine in engines.items() if isinstance(engine, AskToolEngine) and engine.takes_ask_tool]
+    problems = [
+        f"{key_name(('engines', name, 'ask_tool'))}: {name} takes no tool from Askback; leave it out, or use one of:"
+        f" {', '.join(able)}"
+        for name, given in settings.engines.items()
+        if given.ask_tool and name not in able
+    ]
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings give a tool to engines that cannot have it", problems)
 
 
 def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
@@ -118,6 +131,7 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
         slots=given.slots,
         warm_sec=settings.warm_sec if given.warm_sec is None else given.warm_sec,
         prewarm=given.prewarm,
+        ask_tool=given.ask_tool,
         secrets=(*secret_values(env), *own_secrets),
         network=Network(given.network or settings.network),
         resources=_resources(settings, given),

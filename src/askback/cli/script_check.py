@@ -62,7 +62,7 @@ def _missing_modes(script: Mapping[str, Any], package: SkillPackage) -> Iterator
 
 def _asked_badly(script: Mapping[str, Any]) -> Iterator[Problem]:
     for step in _steps(script):
-        fields = step.get("ask", step.get("ask_native"))
+        fields = step.get("ask", step.get("ask_native", step.get("put_question")))
         if fields is None:
             continue
         name = fields.get("interaction_id") if isinstance(fields, Mapping) else None

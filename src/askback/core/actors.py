@@ -55,6 +55,8 @@ class Caller(Actor):
 
     address: str | None = None
     """From where. Only for the audit log."""
+    link: str | None = None
+    """With which link, and who created it. Only for the audit log."""
 
 
 def in_words(name: str, via: str) -> str:

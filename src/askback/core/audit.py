@@ -49,7 +49,8 @@ class AuditEntry:
     run_id: str | None = None
     interaction_id: str | None = None
     object: str | None = None
-    """What was written, if not the run or the question: the name of a token, the id of a link, a skill."""
+    """What was written, if not the run or the question: the name of a token, the id of a link, a skill. Of an
+    answer by link, the link and who created it."""
     address: str | None = None
     """From where the request came; None on the machine itself."""
 
@@ -70,6 +71,9 @@ class StoredEntry:
 
 
 def entry(by: Actor, action: Action, at: datetime, **about: str | None) -> AuditEntry:
-    """An entry for what `by` did, with the address of a caller."""
-    address = by.address if isinstance(by, Caller) else None
+    """An entry for what `by` did, with the address of a caller, and the link if the caller has used one."""
+    address = None
+    if isinstance(by, Caller):
+        address = by.address
+        about = about if by.link is None else {**about, "object": by.link}
     return AuditEntry(at=at, actor=by.plain, action=action, address=address, **about)

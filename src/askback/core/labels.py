@@ -38,9 +38,14 @@ def label_problems(labels: Labels, path: str = "labels") -> Iterator[str]:
 def _value_problem(value: str) -> str | None:
     if not 1 <= len(value) <= MAX_VALUE_CHARS:
         return f"a value has 1 to {MAX_VALUE_CHARS} characters, this one has {len(value)}"
-    if any(unicodedata.category(each) in _UNFIT_CATEGORIES or each in _BIDIRECTIONAL for each in value):
+    if not is_one_line(value):
         return "a value is one line without control characters"
     return None
+
+
+def is_one_line(text: str) -> bool:
+    """Whether it has no control characters, line breaks, or characters that let it look like another text."""
+    return not any(unicodedata.category(each) in _UNFIT_CATEGORIES or each in _BIDIRECTIONAL for each in text)
 
 
 def check_labels(labels: Labels, path: str = "labels") -> None:

@@ -20,6 +20,8 @@ MAILTO = "mailto:"
 _SECRET_BYTES = range(16, 129)
 MAX_REMINDERS = 100
 USUAL_MAX_REMINDERS = 10
+MIN_REQUESTED_SEC = 60.0
+"""Between the reminders that a request may name: one request must not cause many."""
 MAX_REMINDER_SEC = 366 * 24 * 3600.0
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -152,6 +154,8 @@ class Delivery:
     delivered_at: datetime | None
     reason: DeliveryReason = DeliveryReason.STATE
     place: int = 0
+    of_run: bool = False
+    """Whether the webhook came with the run. Otherwise it is the server's, or a device."""
 
     @property
     def id(self) -> str:
@@ -166,6 +170,37 @@ class DueDelivery:
 
     delivery: Delivery
     run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyReceivers:
+    """Whose deliveries are skipped for now. A caller is the creator of a run, by the name of the token."""
+
+    hosts: frozenset[str] = frozenset()
+    """Of webhooks of the settings."""
+    hosts_of_callers: frozenset[str] = frozenset()
+    """Of webhooks of a run, and of devices."""
+    callers: frozenset[str] = frozenset()
+    devices: frozenset[str] = frozenset()
+    """Their URLs."""
+    all_callers: bool = False
+    """Everything but the webhooks of the settings."""
+
+
+NOBODY = BusyReceivers()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryView:
+    """Which deliveries a caller sees, besides those to the webhooks that came with a run."""
+
+    of_server: bool = True
+    """Those to the webhooks of the settings, and to `devices`."""
+    devices: frozenset[str] | None = None
+    """The URLs of push devices. None: all."""
+
+
+EVERY_DELIVERY = DeliveryView()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,8 @@ class Turn:
     """How much the model reasons, in the engine's own word. Set only if the probe has the run's profile in `effort`."""
     may_ask: bool = True
     """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
+    ask_tool: tuple[str, ...] = ()
+    """The command of an MCP server with the tool `put_question`; empty if the program gets none. See `AskToolEngine`."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -259,6 +261,13 @@ class RenewingEngine(Engine, Protocol):
 
     renewals: tuple[Renewal, ...]
     """The credentials and fields that may be renewed. Never a settings file."""
+
+
+@runtime_checkable
+class AskToolEngine(Engine, Protocol):
+    """An engine that takes MCP servers: its launches configure the one of `Turn.ask_tool`."""
+
+    takes_ask_tool: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ ended the last step; any other reason is a failure.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -49,6 +50,7 @@ from askback.engines.failures import (
 from askback.engines.model_lists import MAX_MODELS, Dialog, Model, NoModels, distinct, model
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
+from askback.engines.protocols.mcp_server import CALL_SEC, SERVER
 
 _RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
@@ -104,6 +106,7 @@ class Opencode:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     warm = True
+    takes_ask_tool = True
     env_allow: tuple[str, ...] = _KEYS
     config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
@@ -181,8 +184,17 @@ def engine() -> Opencode:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    defaults = {name: value for name, value in _DEFAULT_ENV.items() if name not in turn.env}
+    settings = {**_DEFAULT_ENV, **_ask_tool(turn)}
+    defaults = {name: value for name, value in settings.items() if name not in turn.env}
     return defaults | {name: f"{turn.home}/{folder}" for name, folder in _FOLDERS.items()}
+
+
+def _ask_tool(turn: Turn) -> dict[str, str]:
+    """Settings that OpenCode adds to those of the user."""
+    if not turn.ask_tool:
+        return {}
+    server = {"type": "local", "command": list(turn.ask_tool), "enabled": True, "timeout": CALL_SEC * 1000}
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps({"mcp": {SERVER: server}})}
 
 
 class OpencodeModels(Dialog):

@@ -40,6 +40,7 @@ from askback.engines.failures import crashed, ended_badly, failure_of, stopped, 
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 from askback.engines.protocols.acp.models import AcpModels
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
 
 _HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--acp"
@@ -98,6 +99,7 @@ class Qwen:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     warm = True
+    takes_ask_tool = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "OPENAI_BASE_URL",
@@ -197,8 +199,10 @@ def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ..
 
 
 def _settings(turn: Turn) -> dict[str, bytes]:
+    # By default, Qwen shows a tool of an MCP server only to a model that searches for it.
+    servers = mcp_servers(turn, trust=True, timeout=CALL_SEC * 1000, alwaysLoadTools=True)
     return {
-        _SETTINGS_FILE: json.dumps(_SETTINGS).encode(),
+        _SETTINGS_FILE: json.dumps(_SETTINGS | servers).encode(),
         _DEFAULTS_FILE: json.dumps(_DEFAULTS | _auth_settings(turn)).encode(),
     }
 
@@ -216,6 +220,9 @@ def _environment(turn: Turn) -> dict[str, str]:
         "QWEN_CODE_NO_RELAUNCH": "true",
         "NO_BROWSER": "true",
     }
+    if turn.ask_tool:
+        # As a resident process, Qwen would otherwise send its first request before it knows the tool.
+        env["QWEN_CODE_LEGACY_MCP_BLOCKING"] = "1"
     if turn.credentials and not any(key in turn.env for key in _KEYS):
         env["QWEN_OAUTH"] = "true"
     return env

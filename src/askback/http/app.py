@@ -31,7 +31,7 @@ from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.origins import Origins
-from askback.http.quotas import RequestRate
+from askback.http.quotas import RateCap, RequestRate
 from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
 
@@ -92,6 +92,7 @@ def application(
     origins: Iterable[str] = (),
 ) -> ASGIApp:
     """The site behind the gate. The gate comes first, so the body of an unauthorized request is never read."""
+    rate = RequestRate(context.quotas)
     entrance = SignIn(
         find=tokens,
         holder=tokens.holder,
@@ -101,9 +102,10 @@ def application(
         pages=pages,
         codes=Codes(),
         audit=context.audit,
+        rate=rate,
     )
     gate = Gate(
-        RequestRate(BodyCap(site, context.bodies), context.quotas),
+        RateCap(BodyCap(site, context.bodies), rate),
         find=tokens,
         find_session=context.sessions.find,
         links=context.links,

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,6 +48,11 @@ class Grant:
     labels: Mapping[str, str] = field(default_factory=dict)
     """If there are any, the caller sees only runs that have all of them."""
 
+    @property
+    def owner(self) -> str:
+        """Whose quotas count: the token's, or those of this link alone. No token has a name with a space."""
+        return self.name if self.link is None else f"link {self.link.run_id} {self.link.id}"
+
     def allows(self, *scopes: AccessScope) -> bool:
         """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
@@ -67,7 +73,8 @@ def actor_of(request: Request) -> Caller:
     grant: Grant = request.scope["grant"]
     address = address_of(request.scope)
     if grant.link is not None:
-        return Caller(name=grant.link.holder or grant.name, via=Via.LINK, address=address)
+        name = grant.link.holder or grant.name
+        return Caller(name=name, via=Via.LINK, address=address, link=grant.link.origin)
     if grant.session_id is not None:
         return Caller(name=grant.name, via=Via.PAGE, address=address)
     if grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
@@ -106,6 +113,10 @@ class SignInPages(Protocol):
 
     def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
         """Asks whether to sign this device in as that person. Nothing is used up by showing it."""
+        ...
+
+    def confirmation_page(self, scope: Scope, *, name: str, token: str) -> Response:
+        """Asks whether to sign in with this token: another site may have opened the address."""
         ...
 
     def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
@@ -209,7 +220,7 @@ class Gate:
             if grant.link is None:
                 self._note_use(grant.token_digest, Via.API if grant.session_id is None else Via.PAGE)
             scope["grant"] = grant
-            # A stream may last for days, and its token may be revoked in that time.
+            # A stream may last for days and a body for minutes, and the token may be revoked in that time.
             scope["still_valid"] = lambda: self._grant(scope, headers) is not None
             await self._app(scope, receive, send)
 
@@ -309,11 +320,25 @@ def _forbidden(reason: str) -> Response:
     return problem(HTTPStatus.FORBIDDEN, reason)
 
 
-def _unauthorized(*, by_link: bool = False) -> Response:
-    detail = "a valid token is required: Authorization: Bearer TOKEN"
+def check_still_valid(scope: Scope) -> None:
+    """Raises 401, as for a request that was never valid, if what the request was admitted with has ended since."""
+    is_valid: Callable[[], bool] | None = scope.get("still_valid")
+    if is_valid is not None and not is_valid():
+        by_link = scope["grant"].link is not None
+        raise HTTPException(HTTPStatus.UNAUTHORIZED, _why_unauthorized(by_link=by_link), _CHALLENGE)
+
+
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+def _why_unauthorized(*, by_link: bool) -> str:
     if by_link:
-        detail = "the link is incomplete or no longer valid; ask for a new one"
-    return problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
+        return "the link is incomplete or no longer valid; ask for a new one"
+    return "a valid token is required: Authorization: Bearer TOKEN"
+
+
+def _unauthorized(*, by_link: bool = False) -> Response:
+    return problem(HTTPStatus.UNAUTHORIZED, _why_unauthorized(by_link=by_link), headers=_CHALLENGE)
 
 
 def _too_many(*, by_link: bool = False) -> Response:

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.http.auth import check_still_valid
 from askback.http.problems import problem
 from askback.process.pools import Pool
 from askback.wire.base import Shape
@@ -59,7 +60,10 @@ class BodyLimits:
 
 
 class BodyCap:
-    """Refuses a body that is too large, by its `Content-Length` or its actual size, or too slow."""
+    """Refuses a body that is too large, by its `Content-Length` or its actual size, or too slow.
+
+    Every body passes here, so here it is decided again who may write: when the body is complete, before the write.
+    """
 
     def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
         self._app = app
@@ -74,7 +78,7 @@ class BodyCap:
             await problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(max_bytes))(scope, receive, send)
             return
         scope["askback.body_values"] = self._limits.values
-        await self._app(scope, _Bounded(receive, max_bytes, self._limits), send)
+        await self._app(scope, _Bounded(scope, receive, max_bytes, self._limits), send)
 
 
 def declared_length(scope: Scope) -> int:
@@ -85,7 +89,8 @@ def declared_length(scope: Scope) -> int:
 class _Bounded:
     """Receives a body. Only the time spent waiting for the client counts."""
 
-    def __init__(self, receive: Receive, max_bytes: int, limits: BodyLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, limits: BodyLimits) -> None:
+        self._scope = scope
         self._receive = receive
         self._max_bytes = max_bytes
         self._limits = limits
@@ -101,6 +106,8 @@ class _Bounded:
         self._whole = not message.get("more_body", False)
         if self._received > self._max_bytes:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(self._max_bytes))
+        if self._whole:
+            check_still_valid(self._scope)
         return message
 
     async def _in_time(self) -> Message:

@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from askback.core import runs
 from askback.core.actors import Actor
-from askback.core.errors import Forbidden, RefusalCode
+from askback.core.errors import Forbidden, Invalid, RefusalCode
 from askback.core.labels import read_labels
 from askback.core.trace_context import read_trace_parent
-from askback.core.webhooks import Reminders, Webhook, reminders_of
+from askback.core.webhooks import EVERY_DELIVERY, MIN_REQUESTED_SEC, DeliveryView, Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
 from askback.http.audit_trail import AuditTrail
 from askback.http.auth import AccessScope, Grant
@@ -82,6 +82,15 @@ class Context:
         """The service in which only runs with the labels of a query exist."""
         return self.service.restricted_to(read_labels(texts, ":", "label"))
 
+    def deliveries_seen_by(self, grant: Grant) -> DeliveryView:
+        """A restricted token sees nothing of the server's receivers, and only an admin those of other people."""
+        if grant.labels:
+            return DeliveryView(of_server=False)
+        if grant.allows(AccessScope.ADMIN):
+            return EVERY_DELIVERY
+        devices = self.push.subscriptions.of(grant.token_digest)
+        return DeliveryView(devices=frozenset(each.endpoint for each in devices))
+
     @property
     def pools(self) -> Pools:
         return self.service.pools
@@ -113,7 +122,7 @@ class Context:
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
             by=by,
-            webhooks=tuple(self._webhook(each) for each in body.webhooks),
+            webhooks=tuple(self._webhook(place, each) for place, each in enumerate(body.webhooks)),
             labels=body.labels,
             fixed_labels=grant.labels,
             created_by=grant.name,
@@ -122,8 +131,11 @@ class Context:
             key=None if key is None or digest is None else _idempotency_key(key, digest, grant),
         )
 
-    def _webhook(self, given: WebhookCreate) -> Webhook:
+    def _webhook(self, place: int, given: WebhookCreate) -> Webhook:
         own = given.reminders
+        if isinstance(own, ReminderCreate) and own.too_dense:
+            problem = f"webhooks[{place}].reminders.after_sec: must be at least {MIN_REQUESTED_SEC:.0f} seconds apart"
+            raise Invalid(RefusalCode.INPUT_INVALID, "the webhooks are invalid", [problem])
         wanted = own.reminders(self.reminders) if isinstance(own, ReminderCreate) else own
         reminders = reminders_of(given.kind, wanted, self.reminders)
         return Webhook(url=given.url, secret=given.secret, kind=given.kind, states=given.states, reminders=reminders)

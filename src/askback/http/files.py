@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from askback.core.audit import Action
 from askback.core.errors import RefusalCode
 from askback.http.audit_trail import changed
-from askback.http.auth import AccessScope
+from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import FORM, declared_length, form_file, while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
@@ -34,6 +34,7 @@ router = Router("files")
 
 _CHUNK = 1 << 18
 _MANY = 1_000
+_LINK_UPLOADS = 2
 _ANY = "application/octet-stream"
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 FORM_WITH_FILE = {
@@ -71,10 +72,19 @@ async def keep_upload(request: Request, context: Context) -> uploads.Upload:
     grant = request.scope["grant"]
     expected = declared_length(request.scope) or context.bodies.upload_bytes
     await context.pools.files.run(context.uploads.survey)
-    with context.uploads.room(grant.name, expected, context.quotas.of(grant).upload_bytes):
+    with context.uploads.room(grant.owner, expected, _upload_quota(grant, context)):
         async with form_file(request) as file:
             name = file.filename or "file"
-            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.name)
+            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.owner)
+
+
+def _upload_quota(grant: Grant, context: Context) -> int | None:
+    """A link answers once: it has room for one file, and for another attempt."""
+    usual = context.quotas.of(grant).upload_bytes
+    if grant.link is None:
+        return usual
+    few = _LINK_UPLOADS * context.bodies.upload_bytes
+    return few if usual is None else min(few, usual)
 
 
 @router.add(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -120,6 +120,14 @@ class Subscriptions:
             # Everything else works without pushes.
             log.error("cannot read the push subscriptions: %s", error.message)
             return ()
+
+    def owners(self) -> Mapping[str, str]:
+        try:
+            stored = self._file.read().values()
+        except Unavailable:
+            return {}
+        grants = ((each.endpoint, self._holder(each.token_digest)) for each in stored)
+        return {endpoint: grant.name for endpoint, grant in grants if grant is not None}
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:
         stored = self._file.read().get(digest(endpoint))

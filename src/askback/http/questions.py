@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from askback.core.audit import Action
-from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode
+from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction
+from askback.core.labels import is_one_line
 from askback.core.runs import Run
 from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope, actor_of, headers_of, host_of
@@ -152,6 +153,7 @@ async def closed_questions(request: Request, context: Context, *, query: Labelle
         *JSON_BODY,
         RefusalCode.RUN_NOT_FOUND,
         RefusalCode.INTERACTION_NOT_FOUND,
+        RefusalCode.INPUT_INVALID,
         RefusalCode.STATE_UNSUITABLE,
     ),
 )
@@ -160,6 +162,8 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
 
     It ends when it expires or is revoked, when the question is closed, and when the token that created it is revoked.
     """
+    if body.recipient is not None and not (body.recipient.strip() and is_one_line(body.recipient)):
+        raise Invalid(RefusalCode.INPUT_INVALID, "the recipient of a link is one line without control characters")
     pending = _pending(await context.service.store.get(run_id))
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
     link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")

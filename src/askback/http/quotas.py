@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import RefusalCode
@@ -76,31 +77,28 @@ def _capacity(per_min: int) -> float:
 
 
 class RequestRate:
-    """Refuses callers that send too many requests, before their bodies are read."""
+    """Counts the requests of every caller, sign-ins included."""
 
-    def __init__(self, app: ASGIApp, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app = app
+    def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[tuple[str, ...], _Bucket] = {}
+        self._buckets: dict[str, _Bucket] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        grant: Grant | None = scope.get("grant")
-        wait_sec = 0.0 if grant is None else self._wait_sec(grant)
+    def refusal(self, grant: Grant) -> Response | None:
+        """Counts a request of this caller. The response, if it is one too many."""
+        wait_sec = self._wait_sec(grant)
         if wait_sec == 0:
-            await self._app(scope, receive, send)
-            return
+            return None
         code = RefusalCode.QUOTA_EXCEEDED
         after = {"Retry-After": str(math.ceil(wait_sec))}
         detail = "too many requests for this token; see the setting quotas.requests_per_min"
-        await problem(status_of(code), detail, code=code, headers=after)(scope, receive, send)
+        return problem(status_of(code), detail, code=code, headers=after)
 
     def _wait_sec(self, grant: Grant) -> float:
         per_min = self._quotas.of(grant).requests_per_min
         if per_min is None:
             return 0.0
-        link = grant.link
-        key = (grant.name,) if link is None else ("", link.run_id, link.interaction_id)
+        key = grant.owner
         now = self._clock()
         if (bucket := self._buckets.get(key)) is None:
             self._forget_full(now)
@@ -111,3 +109,16 @@ class RequestRate:
         """Remove buckets that are full again because they were not used for the time of a burst."""
         if len(self._buckets) >= _MAX_BUCKETS:
             self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}
+
+
+class RateCap:
+    """Refuses callers that send too many requests, before their bodies are read."""
+
+    def __init__(self, app: ASGIApp, rate: RequestRate) -> None:
+        self._app = app
+        self._rate = rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        grant: Grant | None = scope.get("grant")
+        refusal = None if grant is None else self._rate.refusal(grant)
+        await (refusal or self._app)(scope, receive, send)

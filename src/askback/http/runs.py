@@ -290,8 +290,11 @@ def _seq(text: str) -> int:
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
 )
 async def list_deliveries(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
-    """Deliveries to webhooks, both done and due, newest first."""
-    return _deliveries(await context.labelled(query.label).store.deliveries(None, query.cursor, query.limit))
+    """Deliveries to webhooks, both done and due, newest first. Devices of other tokens are shown to an admin alone. A token that
+    is restricted to labels sees the webhooks that came with its runs.
+    """
+    store, view = context.labelled(query.label).store, context.deliveries_seen_by(request.scope["grant"])
+    return _deliveries(await store.deliveries(None, query.cursor, query.limit, view=view))
 
 
 @deliveries_router.add(
@@ -304,8 +307,9 @@ async def list_deliveries(request: Request, context: Context, *, query: Labelled
     refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
 )
 async def list_run_deliveries(request: Request, context: Context, *, run_id: str, query: PageQuery) -> Response:
-    """Deliveries to webhooks about one run, both done and due, newest first."""
-    return _deliveries(await context.service.store.deliveries(run_id, query.cursor, query.limit))
+    """Deliveries to webhooks about one run, both done and due, newest first: those that `GET /v1/deliveries` shows."""
+    view = context.deliveries_seen_by(request.scope["grant"])
+    return _deliveries(await context.service.store.deliveries(run_id, query.cursor, query.limit, view=view))
 
 
 def _deliveries(page: DeliveryPage) -> Response:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 IDLE = timedelta(days=7)
 MAX_AGE = timedelta(days=30)
-MAX_SESSIONS = 500
-"""Beyond this, the least recently used session ends."""
+MAX_PER_TOKEN = 100
+"""Beyond this, the least recently used session of the same token ends. Those of other tokens are never affected."""
 
 _BROWSERS = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("Chrome", "Chrome"), ("Safari", "Safari"))
 _SYSTEMS = (
@@ -77,6 +77,16 @@ class Session:
         return min(self.expires_at, self.last_seen_at + idle)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """A session that was just created."""
+
+    id: str
+    secret: str
+    displaced: tuple[str, ...]
+    """The ids of the sessions of the same token that ended because there were too many."""
+
+
 class Sessions:
     """The sessions of one data folder. A running server sees changes at its next request."""
 
@@ -121,8 +131,8 @@ class Sessions:
 
     def make(
         self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None, invited: bool = False
-    ) -> str:
-        """Create a session and return its secret. Writes a file: call it in a thread.
+    ) -> NewSession:
+        """Create a session. Writes a file: call it in a thread.
 
         `instead_of` is the browser's previous secret at this host; that session ends. `invited`: it lasts as long as a
         device may.
@@ -144,9 +154,10 @@ class Sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
             if old is not None and old.host == host:
                 del sessions[old.digest]
-            self._drop_ended(sessions, keep=MAX_SESSIONS - 1)
+            self._drop_ended(sessions)
+            displaced = self._make_room(sessions, grant.token_digest)
             sessions[made.digest] = made
-        return text
+        return NewSession(id=made.id, secret=text, displaced=displaced)
 
     def revoke(self, ids: Collection[str]) -> None:
         """End all of these sessions, or none. Writes a file."""
@@ -164,15 +175,21 @@ class Sessions:
     def flush(self) -> None:
         if self._seen:
             with self._file.changing() as sessions:
-                self._drop_ended(sessions, keep=MAX_SESSIONS)
+                self._drop_ended(sessions)
                 sessions.update({key: self._current(each) for key, each in sessions.items()})
                 self._seen.clear()
 
-    def _drop_ended(self, sessions: dict[str, Session], *, keep: int) -> None:
-        valid = [each for each in map(self._current, sessions.values()) if self._is_valid(each)]
-        kept = sorted(valid, key=lambda each: each.last_seen_at)[-keep:]
-        for key in sessions.keys() - {each.digest for each in kept}:
-            del sessions[key]
+    def _drop_ended(self, sessions: dict[str, Session]) -> None:
+        for each in list(sessions.values()):
+            if not self._is_valid(each):
+                del sessions[each.digest]
+
+    def _make_room(self, sessions: dict[str, Session], token_digest: str) -> tuple[str, ...]:
+        own = [self._current(each) for each in sessions.values() if each.token_digest == token_digest]
+        excess = sorted(own, key=lambda each: each.last_seen_at)[: max(0, len(own) - MAX_PER_TOKEN + 1)]
+        for each in excess:
+            del sessions[each.digest]
+        return tuple(each.id for each in excess)
 
     def _current(self, session: Session) -> Session:
         seen = self._seen.get(session.digest, session.last_seen_at)

@@ -26,6 +26,7 @@ from askback.http.audit_trail import AuditTrail, Changed
 from askback.http.auth import ENTER, Grant, Lookup, SignInPages, address_of, digest, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
 from askback.http.invitations import Invitations
+from askback.http.quotas import RequestRate
 from askback.http.sessions import Sessions
 
 CODE_SEC = 300.0
@@ -90,6 +91,7 @@ class SignIn:
     pages: SignInPages
     codes: Codes
     audit: AuditTrail
+    rate: RequestRate
     forms: Forms = field(default_factory=lambda: Forms())
 
     async def __call__(self, scope: Scope, receive: Receive) -> Response | None:
@@ -102,16 +104,30 @@ class SignIn:
             scope["sign_in_target"] = self.pages.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
-            return await self._by_token(scope, query["token"], "/")
+            return self._confirm(scope, query["token"]) or await self._by_token(scope, query["token"], "/")
         if "invitation" in query:
             return self._invited(scope, query["invitation"])
         found = await self._by_code(scope, query["code"]) if "code" in query else None
         found = found or (self._step(scope, query["step"]) if "step" in query else None)
         return found or self._already(scope)
 
+    def _confirm(self, scope: Scope, token: str) -> Response | None:
+        """A page that asks first, if another site may have opened this address, or if somebody else is signed in here."""
+        grant = self.find(token)
+        if grant is None or not (_is_from_elsewhere(scope) or self._is_somebody_else(scope, grant)):
+            return None
+        return self.pages.confirmation_page(scope, name=grant.name, token=token)
+
+    def _is_somebody_else(self, scope: Scope, grant: Grant) -> bool:
+        cookie = self._cookie(scope)
+        present = None if cookie is None else self.sessions.find(cookie, host_of(headers_of(scope)))
+        return present is not None and present.token_digest != grant.token_digest
+
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
         grant = self.find(token)
-        return None if grant is None else await self._admit(scope, grant, target)
+        if grant is None:
+            return None
+        return self.rate.refusal(grant) or await self._admit(scope, grant, target)
 
     def _invited(self, scope: Scope, text: str) -> Response | None:
         """Asks first: messengers open links for a preview, which must not use the invitation up."""
@@ -139,11 +155,9 @@ class SignIn:
         return response
 
     async def _by_code(self, scope: Scope, text: str) -> Response | None:
-        headers = headers_of(scope)
-        host = host_of(headers)
+        host = host_of(headers_of(scope))
         # A browser only sends its cookie with requests from this site. The cookie is needed to end its old session.
-        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        if is_elsewhere and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
+        if _is_from_elsewhere(scope) and "direct" not in query_of(scope) and self.codes.find(text, host) is not None:
             return self.pages.to_same_site(scope, f"{ENTER}?code={text}&direct=1")
         code = self.codes.take(text, host)
         grant = None if code is None else self.holder(code.token_digest)
@@ -170,19 +184,25 @@ class SignIn:
         headers = headers_of(scope)
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
-        text = await asyncio.to_thread(make, grant, invited=invited)
-        made = self.sessions.find(text, host)
+        made = await asyncio.to_thread(make, grant, invited=invited)
         by = Caller(name=grant.name, via=Via.PAGE, address=address_of(scope))
-        await self.audit.note(by, Action.SESSION_START, Changed(object=None if made is None else made.session_id))
+        await self.audit.note(by, Action.SESSION_START, Changed(object=made.id))
+        if made.displaced:
+            await self.audit.note(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))
         response = self.pages.signed_in(scope, target)
         # A phone ends its browser often, and forgets a cookie without an age.
         age = round(self.sessions.device.max_age.total_seconds()) if invited else None
-        set_cookie(response, self.addresses, host, text, max_age=age)
+        set_cookie(response, self.addresses, host, made.secret, max_age=age)
         return response
 
     def _cookie(self, scope: Scope) -> str | None:
         headers = headers_of(scope)
         return cookie_parser(headers.get("cookie", "")).get(self.addresses.cookie_name(host_of(headers)))
+
+
+def _is_from_elsewhere(scope: Scope) -> bool:
+    """Whether a browser says that a page of another site or host name has led to this request."""
+    return headers_of(scope).get("sec-fetch-site") in ("cross-site", "same-site")
 
 
 def set_cookie(response: Response, addresses: Addresses, host: str, text: str, *, max_age: int | None = None) -> None:

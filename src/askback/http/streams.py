@@ -161,7 +161,7 @@ class EventStream(Response):
 
     async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
         write = scope.get("extensions", {}).get(WRITE, _write_nothing)
-        sending = asyncio.ensure_future(self._send_events(send, write))
+        sending = asyncio.ensure_future(self._send_events(scope, send, write))
         parts = (self._beat(send), _client_gone(receive), _signed_out(scope), self._streams.closing.wait())
         others = [asyncio.ensure_future(part) for part in parts]
         try:
@@ -176,13 +176,16 @@ class EventStream(Response):
             async with asyncio.timeout(_END_SEC):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_events(self, send: Send, write: Callable[[bytes], bool]) -> None:
+    async def _send_events(self, scope: Scope, send: Send, write: Callable[[bytes], bool]) -> None:
         await send(_chunk(b": events\n\n"))
         async for events in self._batches:
             for number, piece in enumerate(_pieces(map(self._encoded, events))):
                 if number:
                     # Nothing waits while there is room: let other tasks run.
                     await asyncio.sleep(0)
+                # The periodic check ends quiet streams; nothing is sent in between.
+                if not scope["still_valid"]():
+                    return
                 if not write(piece):
                     await send(_chunk(piece))
             self._streams.note_sent(events)

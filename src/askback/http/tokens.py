@@ -20,7 +20,7 @@ from askback.http.auth import AccessScope, Grant, digest
 log = logging.getLogger(__name__)
 
 _MIN_SECRET_LENGTH = 24
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Tokens:
     ) -> str:
         """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
         if not _NAME.fullmatch(name):
-            message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-'"
+            message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-', and start with a letter or digit"
             raise Invalid(RefusalCode.INPUT_INVALID, message)
         fixed = dict(labels or {})
         check_labels(fixed)
@@ -93,7 +93,8 @@ class Tokens:
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
             self._drop_expired(tokens, name)
-            if name == "main" or any(token.name == name for token in tokens.values()):
+            # Nobody may be taken for the server's own token.
+            if name.lower() == "main" or any(token.name == name for token in tokens.values()):
                 raise Invalid(
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )

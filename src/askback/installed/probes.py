@@ -51,6 +51,8 @@ class EngineSetup:
     """How long the process of a waiting run is kept."""
     prewarm: int = 0
     """How many processes are kept ready for runs that are not submitted yet."""
+    ask_tool: bool = False
+    """Whether the engine gets the tool `put_question`, if it takes MCP servers."""
     secrets: tuple[str, ...] = ()
     resources: ResourceLimits = UNLIMITED
     network: Network = Network.HOST

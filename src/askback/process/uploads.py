@@ -73,7 +73,7 @@ class Uploads:
             held = self._held.setdefault(owner, {})
             if limit is not None and sum(held.values()) + size > limit:
                 used = sum(held.values())
-                message = f"the uploads of this token use {used} of {limit} bytes; they are removed after a day"
+                message = f"the uploads of this token or link use {used} of {limit} bytes; they are removed after a day"
                 raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
             held[ticket] = size
         try:

@@ -9,7 +9,7 @@
 <run>/home/             the engine's private HOME
 <run>/snapshots/        the home before the current turn, from the second turn on; without sign-ins
 <run>/workdir/          what is known of a user's folder that the engine works in: see `workdir_record.py`
-<run>/tmp/              the engine's temporary files
+<run>/tmp/              the engine's temporary files, and the socket of its ask tool
 <run>/turn.lock         held while a process of the run is alive
 <run>/turns/            prompt and raw output of every turn
 <run>/versions/         the artifacts at the end of every turn; see `versions.py`

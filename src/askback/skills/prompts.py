@@ -17,7 +17,15 @@ from askback.core.runs import InheritedFiles, Mode, Origin, RunRequest
 from askback.skills.json_schema import Checker, resolve
 from askback.skills.named_files import file_type, marks_files
 from askback.skills.package import SkillPackage
-from askback.skills.transcript import answer_block, answer_text, answered, data_block, transcript_part, unanswered
+from askback.skills.transcript import (
+    answer_block,
+    answer_text,
+    answered,
+    asked_before,
+    data_block,
+    transcript_part,
+    unanswered,
+)
 
 MAX_SCHEMA_CHARS = 30_000
 
@@ -59,6 +67,8 @@ class Assignment:
     engine: str = ""
     in_workdir: bool = False
     """The working directory is a folder of the user, and `skill_dir` is an absolute path."""
+    ask_tool: bool = False
+    """The engine has the tool `put_question`."""
 
 
 def first_prompt(given: Assignment) -> str:
@@ -79,7 +89,7 @@ def _first_parts(given: Assignment) -> list[str]:
         *_templated(given),
         *_inherited(given.origin),
         workdir_part() if given.in_workdir else artifact_part(),
-        mode_part(given.mode, package.output_schema, package.checkers.get("output")),
+        mode_part(given.mode, package.output_schema, package.checkers.get("output"), ask_tool=given.ask_tool),
     ]
 
 
@@ -157,9 +167,11 @@ def workdir_part() -> str:
     )
 
 
-def mode_part(mode: Mode, output_schema: Mapping[str, Any] | None, checker: Checker | None = None) -> str:
+def mode_part(
+    mode: Mode, output_schema: Mapping[str, Any] | None, checker: Checker | None = None, *, ask_tool: bool = False
+) -> str:
     """Whether to ask, and how to finish."""
-    about_user = _no_user() if mode is Mode.AUTO else _asking()
+    about_user = _no_user() if mode is Mode.AUTO else _asking(ask_tool=ask_tool)
     return f"{about_user}\n\n{_finishing(output_schema, checker)}"
 
 
@@ -171,7 +183,11 @@ def _no_user() -> str:
     )
 
 
-def _asking() -> str:
+def _asking(*, ask_tool: bool) -> str:
+    by_tool = (
+        "If you have the tool `put_question`, call it with the fields of `ask_user`: it takes the place of the block. When "
+        "the question is recorded, end your turn. "
+    )
     return (
         "## Asking the user\n\n"
         "You may ask the user whenever an answer would make the result better. "
@@ -182,6 +198,7 @@ def _asking() -> str:
         "`response_schema` (a JSON Schema: a scalar, or an object of scalars). "
         "If you need to know several things, ask them at once, as one form:\n\n"
         f"{_fenced_line(_FORM)}\n\n"
+        f"{by_tool if ask_tool else ''}"
         "The answer is the next message that you get, in the same session. Then continue the work."
     )
 
@@ -213,23 +230,29 @@ def _example(schema: Mapping[str, Any], checker: Checker | None) -> str:
     return f'Add the key "{MARKER}" to it, set to true: the run is done. {looks}\n\n{_fenced(content)}'
 
 
-def reply_prompt(package: SkillPackage, interaction: Interaction, *, in_workdir: bool = False) -> str:
-    """The user's answer, or that there was none, and how to continue."""
+def reply_prompt(
+    package: SkillPackage, interaction: Interaction, *, in_workdir: bool = False, ask_tool: bool = False
+) -> str:
+    """The user's answer, or that there was none, and how to continue.
+
+    With an ask tool, the question is repeated: if the turn was ended in the middle of the call, the session may lack it.
+    """
+    continuing = _continuing(package, in_workdir=in_workdir, ask_tool=ask_tool)
+    parts = [asked_before(interaction)] if ask_tool else []
     if interaction.outcome is InteractionOutcome.AUTO_DECIDED:
-        return f"{unanswered(interaction)}\n\n{_continuing(package, in_workdir=in_workdir)}\n"
-    return (
-        f"{answered(interaction)}\n\n"
-        f"{answer_block(interaction.interaction_id, answer_text(interaction))}\n\n{_continuing(package, in_workdir=in_workdir)}\n"
-    )
+        parts.append(unanswered(interaction))
+    else:
+        parts += [answered(interaction), answer_block(interaction.interaction_id, answer_text(interaction))]
+    return "\n\n".join([*parts, continuing]) + "\n"
 
 
-def _continuing(package: SkillPackage, *, in_workdir: bool) -> str:
+def _continuing(package: SkillPackage, *, in_workdir: bool, ask_tool: bool) -> str:
     how = f'one JSON value that matches the output schema, with "{MARKER}": true'
     if package.output_schema is None:
         how = f"the result and, on a separate line, {MARKER}"
     files = "Files that are not part of the user's work" if in_workdir else "Files"
     return (
-        "Continue the skill. To ask another question, end your message with a JSON block "
+        f"Continue the skill. To ask another question, {'call `put_question`, or ' if ask_tool else ''}end your message with a JSON block "
         '{"ask_user": {"interaction_id": …, "prompt": …}}. '
         f"When all work is done, end with {how}. {files} go under `artifacts/`."
     )

@@ -70,6 +70,12 @@ def answer_text(interaction: Interaction) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
 
+def asked_before(interaction: Interaction) -> str:
+    """The question, for an engine whose session may not have it."""
+    question = {"interaction_id": interaction.interaction_id, "prompt": _cut(interaction.prompt, MAX_EARLIER_CHARS)}
+    return f"You asked the user:\n\n{data_block('question', question)}"
+
+
 def answered(interaction: Interaction) -> str:
     """That there is an answer. For a form, which questions it answers: the answer itself has only their ids."""
     if not interaction.questions:

@@ -20,7 +20,16 @@ from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
 from askback.core.signals import Signal
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import (
+    EVERY_DELIVERY,
+    NOBODY,
+    Attempt,
+    BusyReceivers,
+    Delivery,
+    DeliveryView,
+    DueDelivery,
+    Webhook,
+)
 from askback.store.audit_log import AuditStore
 from askback.store.open_questions import QuestionStore
 
@@ -282,6 +291,7 @@ class RunStore(Protocol):
         cursor: str | None = None,
         limit: int = 50,
         labels: LabelSet = ANY_LABELS,
+        view: DeliveryView = EVERY_DELIVERY,
     ) -> DeliveryPage:
         """Deliveries that were sent or are due, of one run or of all."""
         ...
@@ -358,12 +368,12 @@ class Store(RunStore, AuditStore, QuestionStore, Protocol):
         """
         ...
 
-    async def next_delivery(self, *, without_hosts: Collection[str] = ()) -> datetime | None:
-        """When the earliest delivery is due, ignoring those to `without_hosts`."""
+    async def next_delivery(self, *, busy: BusyReceivers = NOBODY) -> datetime | None:
+        """When the earliest delivery is due, ignoring those to `busy` receivers."""
         ...
 
     async def claim_deliveries(
-        self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
+        self, at: datetime, *, until: datetime, limit: int, busy: BusyReceivers = NOBODY
     ) -> Sequence[DueDelivery]:
         """Claim due deliveries, earliest first. No other claim gets them before `until`.
 

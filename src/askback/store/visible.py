@@ -17,7 +17,7 @@ from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
-from askback.core.webhooks import Webhook
+from askback.core.webhooks import EVERY_DELIVERY, DeliveryView, Webhook
 from askback.store.base import (
     ANY_LABELS,
     PAGE_BYTES,
@@ -135,10 +135,11 @@ class VisibleStore:
         cursor: str | None = None,
         limit: int = 50,
         labels: LabelSet = ANY_LABELS,
+        view: DeliveryView = EVERY_DELIVERY,
     ) -> DeliveryPage:
         if run_id is not None:
             await self._check(run_id)
-        return await self.whole.deliveries(run_id, cursor, limit, labels | self.labels)
+        return await self.whole.deliveries(run_id, cursor, limit, labels | self.labels, view)
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         for run_id in run_ids:

@@ -92,6 +92,9 @@ class Pages:
     def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
         return sign_in.invitation_page(self._context, Request(scope), name, text)
 
+    def confirmation_page(self, scope: Scope, *, name: str, token: str) -> Response:
+        return sign_in.confirmation_page(self._context, Request(scope), name, token)
+
     def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
         return sign_in.invalid_invitation_page(self._context, Request(scope), status)
 

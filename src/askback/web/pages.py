@@ -215,13 +215,21 @@ async def answer(context: PageContext, request: Request) -> Response:
     run = await context.service.store.get(link.run_id)
     asked = run.pending_interaction
     pending = asked is not None and asked.interaction_id == link.interaction_id
-    first = plain(wire.PendingQuestion.in_run(run)) if pending else None
+    first = _linked(run) if pending else None
     closed = None if pending else await _closed(context, run.id, link.interaction_id)
     if not pending and closed is None:
         return invalid_link_page(context, request, HTTPStatus.UNAUTHORIZED)
     here = f"/answers/{request.path_params['link']}"
-    about = {"skill": run.skill.id, "summary": run.summary}
-    return context.show(request, "answer.html", first=first, closed=closed, about=about, here=here)
+    return context.show(request, "answer.html", first=first, closed=closed, skill=run.skill.id, here=here)
+
+
+def _linked(run: Run) -> dict[str, Any]:
+    """What the holder of a link gets: the question as in the API, and what the page shows about the deadline."""
+    whole = plain(wire.PendingQuestion.in_run(run))
+    shown = {name: whole[name] for name in ("reply_required", "wait_deadline_at") if name in whole}
+    assert run.pending_interaction is not None
+    question: dict[str, Any] = plain(question_wire.Interaction.of(run.pending_interaction))
+    return question | shown | {"interactive_profile": {"kind": whole["interactive_profile"]["kind"]}}
 
 
 async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any:

@@ -45,6 +45,14 @@ def invitation_page(context: PageContext, request: Request, name: str, text: str
     return response
 
 
+def confirmation_page(context: PageContext, request: Request, name: str, token: str) -> Response:
+    """One button, which signs in with the token. Showing the page changes nothing: another site may have opened it."""
+    response = _page(context, request, "confirm_sign_in.html", "form-action 'self'", name=name, token=token)
+    # With the default policy the browser would not send the origin of the form.
+    response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
 def invalid_invitation_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
     """Does not say why the invitation is invalid."""
     return _invalid(context, request, status, "invited.invalid")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, Self, assert_never
 
-from askback.core.errors import Unavailable
+from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import RunState
 from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
@@ -24,15 +23,13 @@ from askback.webhooks.messages.mail import Mail
 from askback.webhooks.messages.notice import Notice
 from askback.webhooks.push import FINAL, PushChannel
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
+from askback.webhooks.slots import Slot, Slots
 from askback.wire.deliveries import Notification
 
 log = logging.getLogger(__name__)
 
 RETRIES_SEC = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """The delay after each failed attempt, about 22 hours in all."""
-_MAX_CONCURRENT = 16
-_MAX_PER_HOST = 4
-"""A slow receiver must not delay the others."""
 _CLAIM_SEC = 4 * TIMEOUT_SEC
 _PAUSE_SEC = 0.1
 """Under load, changes are collected for this time."""
@@ -115,7 +112,7 @@ class Notifications:
         self.push: PushChannel | None = None
         """Only a server with tokens has it."""
         self._registering = asyncio.Lock()
-        self._active: Counter[str] = Counter()
+        self._slots = Slots()
         self._wake = asyncio.Event()
 
     async def register(self) -> None:
@@ -147,20 +144,21 @@ class Notifications:
 
     async def _send_due(self, senders: Senders, group: asyncio.TaskGroup) -> None:
         self._wake.clear()
-        while (free := _MAX_CONCURRENT - self._active.total()) > 0:
-            earliest = await self._store.next_delivery(without_hosts=self._busy)
+        while (room := self._slots.room) > 0:
+            busy = self._slots.busy(self._owners)
+            earliest = await self._store.next_delivery(busy=busy)
             now = self._clock()
             if earliest is None or earliest > now:
                 return
             until = now + timedelta(seconds=_CLAIM_SEC)
-            limit = min(free, _MAX_PER_HOST)
-            for due in await self._store.claim_deliveries(now, until=until, limit=limit, without_hosts=self._busy):
-                self._active[due.delivery.webhook.host] += 1
-                group.create_task(self._deliver(senders, due))
+            for due in await self._store.claim_deliveries(now, until=until, limit=room, busy=busy):
+                slot = self._slots.take(due, self._owners)
+                group.create_task(self._deliver(senders, due, slot))
 
     @property
-    def _busy(self) -> Collection[str]:
-        return [host for host, count in self._active.items() if count >= _MAX_PER_HOST]
+    def _owners(self) -> Mapping[str, str]:
+        """The token of each device, by the URL of the device."""
+        return {} if self.push is None else self.push.devices.owners()
 
     async def _listen(self, changes: Changes) -> None:
         with suppress(Unavailable):
@@ -171,11 +169,8 @@ class Notifications:
 
     async def _sleep(self) -> None:
         """Until the next attempt is due, a run changes, or an attempt ends."""
-        at = (
-            None
-            if self._active.total() >= _MAX_CONCURRENT
-            else await self._store.next_delivery(without_hosts=self._busy)
-        )
+        busy = self._slots.busy(self._owners)
+        at = await self._store.next_delivery(busy=busy) if self._slots.room else None
         seconds = None if at is None else min(max((at - self._clock()).total_seconds(), 0), _MAX_SLEEP_SEC)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -183,22 +178,33 @@ class Notifications:
 
     # One delivery.
 
-    async def _deliver(self, senders: Senders, due: DueDelivery) -> None:
+    async def _deliver(self, senders: Senders, due: DueDelivery, slot: Slot) -> None:
         try:
             # An attempt that cannot be stored is due again when its claim ends.
             with suppress(Unavailable):
-                if await self._is_wanted(due.delivery):
+                if await self._is_wanted(due):
                     attempt = await self._attempt(senders, due)
-                    await self._store.note_attempt(due.delivery, attempt)
-                    await self._note_device(due.delivery.webhook, attempt)
+                else:
+                    attempt = Attempt(error="the question is closed")
+                await self._store.note_attempt(due.delivery, attempt)
+                await self._note_device(due.delivery.webhook, attempt)
         finally:
-            self._active.subtract((due.delivery.webhook.host,))
-            self._active = +self._active
+            self._slots.free(slot)
             self._wake.set()
 
-    async def _is_wanted(self, delivery: Delivery) -> bool:
-        """Nobody is reminded of a question that was closed after the reminder was claimed."""
-        return delivery.reason is DeliveryReason.STATE or await self._store.is_due(delivery)
+    async def _is_wanted(self, due: DueDelivery) -> bool:
+        """Nobody is asked, or reminded, after the question was closed. Programs get every change of state."""
+        delivery, asked = due.delivery, due.run.pending_interaction
+        if delivery.reason is not DeliveryReason.STATE:
+            return await self._store.is_due(delivery)
+        if delivery.new is not RunState.WAITING_USER or delivery.webhook.kind is WebhookKind.STANDARD:
+            return True
+        try:
+            run = await self._store.get(delivery.run_id)
+        except NotFound:
+            return False
+        pending = run.pending_interaction if run.answerable else None
+        return asked is None or (pending is not None and pending.asked_at == asked.asked_at)
 
     async def _note_device(self, webhook: Webhook, attempt: Attempt) -> None:
         channel = self.push

@@ -7,7 +7,7 @@ is looked up when something is sent, so that nothing is sent after its token or 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,6 +42,10 @@ class Devices(Protocol):
 
     def endpoints(self) -> Sequence[str]:
         """Of all subscriptions, in a stable order."""
+        ...
+
+    def owners(self) -> Mapping[str, str]:
+        """The name of the token of each subscription, by its endpoint."""
         ...
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:

@@ -18,7 +18,12 @@ class AuditEntry(Shape, omit_defaults=True):
     run_id: Annotated[str | None, about("The run. It may be deleted by now.", "1m7gekfsksrgk77s")] = None
     interaction_id: Annotated[str | None, about("The question.", "pace")] = None
     object: Annotated[
-        str | None, about("The name of the token, or the ID of the link, upload, skill, session or invitation.", "ci")
+        str | None,
+        about(
+            "The name of the token, or the ID of the link, upload, skill, session or invitation. Of an answer by link, its "
+            "ID and the token that created it, or `the server` for a link in a notification.",
+            "ci",
+        ),
     ] = None
     address: Annotated[
         str | None, about("The address that the request came from. Missing for commands on the server's machine.")

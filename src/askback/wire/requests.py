@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any
 
 import msgspec
@@ -11,12 +12,13 @@ from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
-from askback.core.webhooks import MAX_REMINDER_SEC, MAX_REMINDERS, Reminders, WebhookKind
+from askback.core.webhooks import MAX_REMINDER_SEC, MIN_REQUESTED_SEC, USUAL_MAX_REMINDERS, Reminders, WebhookKind
 from askback.wire.base import Moment, Shape, about
 
 _NAME_CHARS = 200
 MAX_SEQ = 2**53
 _HUNDRED_YEARS_SEC = 3_153_600_000
+_Pause = Annotated[float, Meta(ge=MIN_REQUESTED_SEC, le=MAX_REMINDER_SEC)]
 
 
 class Body(Shape, forbid_unknown_fields=True):
@@ -27,18 +29,26 @@ class ReminderCreate(Body):
     """When a webhook is notified again of a question that is still open."""
 
     after_sec: Annotated[
-        Annotated[tuple[Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)], ...], Meta(max_length=MAX_REMINDERS)] | None,
-        about("So many seconds after the question was asked. Default: as in the settings.", [3600, 86400]),
+        Annotated[tuple[_Pause, ...], Meta(max_length=USUAL_MAX_REMINDERS)] | None,
+        about(
+            "So many seconds after the question was asked, at least 60 apart. Default: as in the settings.",
+            [3600, 86400],
+        ),
     ] = None
     repeat_sec: Annotated[
-        Annotated[float, Meta(ge=1, le=MAX_REMINDER_SEC)] | None,
+        _Pause | None,
         about("Then again and again, with so many seconds in between. Default: no more.", 86400),
     ] = None
     max: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_REMINDERS)] | None,
-        about("At most so many reminders of one question. Default: 10, and never less than `after_sec` has.", 10),
+        Annotated[int, Meta(ge=0, le=USUAL_MAX_REMINDERS)] | None,
+        about("At most so many reminders of one question. Default: 10.", 10),
     ] = None
     expiring: Annotated[bool, about("Whether the webhook is notified of a near deadline.")] = True
+
+    @property
+    def too_dense(self) -> bool:
+        times = sorted(set(self.after_sec or ()))
+        return any(later - time < MIN_REQUESTED_SEC for time, later in itertools.pairwise(times))
 
     def reminders(self, usual: Reminders | None) -> Reminders:
         after_sec = self.after_sec
@@ -220,7 +230,7 @@ class LinkCreate(Body):
     recipient: Annotated[
         Annotated[str, Meta(min_length=1, max_length=100)] | None,
         about(
-            "Who the link is for: the name in `answered_with`. Without it, that of the token that creates the link.",
+            "Who the link is for, on one line of printable characters: the name in `answered_with`. Without it, that of the token that creates the link.",
             "anna",
         ),
     ] = None
@@ -232,9 +242,10 @@ class TokenCreate(Body):
     name: Annotated[
         str,
         about(
-            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`. Shown with everything that its holder does.",
+            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`, and a letter or digit first. Not `main`. Shown "
+            "with everything that its holder does.",
             "anna",
-            pattern=r"^[A-Za-z0-9._-]{1,100}$",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         ),
     ]
     scopes: Annotated[

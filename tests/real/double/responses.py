@@ -21,9 +21,16 @@ def read(path: str, body: Json) -> Asked:
         streaming=bool(body.get("stream")),
         system="\n".join([plain_text(body.get("instructions")), *map(_system_text, items)]),
         transcript=tuple(entry for item in items if not _system_text(item) for entry in _entries(item)),
-        tools={tool.get("name", tool["type"]): tool.get("parameters") or {} for tool in body.get("tools") or ()},
+        tools={name: each for tool in body.get("tools") or () for name, each in _tools(tool)},
         schema=wanted.get("schema", {}) if wanted.get("type", "text") != "text" else None,
     )
+
+
+def _tools(tool: Json) -> Iterator[tuple[str, Json]]:
+    """Names with their parameters. Codex puts the tools of an MCP server into a namespace: `namespace/name`."""
+    yield tool.get("name", tool["type"]), tool.get("parameters") or {}
+    if tool["type"] == "namespace":
+        yield from ((f"{tool['name']}/{each['name']}", each.get("parameters") or {}) for each in tool["tools"])
 
 
 def _system_text(item: Json) -> str:
@@ -86,11 +93,13 @@ def _message(answer: Answer) -> Json:
 
 
 def _call(call: Call) -> Json:
+    namespace, slash, name = call.name.rpartition("/")
     return {
+        **({"namespace": namespace} if slash else {}),
         "type": "function_call",
         "id": f"fc_{call.id}",
         "call_id": call.id,
-        "name": call.name,
+        "name": name,
         "arguments": call.arguments_json,
         "status": "completed",
     }

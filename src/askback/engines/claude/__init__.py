@@ -6,6 +6,7 @@ Claude treats a prompt that starts with a slash as a command, which "succeeds" w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Sequence
 
@@ -25,6 +26,7 @@ from askback.engines.base import (
 )
 from askback.engines.claude.models import ClaudeModels
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
+from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
 
 _HELP, _VERSION = ("--help",), ("--version",)
 
@@ -36,6 +38,7 @@ _RESIDENT = ("--input-format=stream-json", "--replay-user-messages", "--permissi
 # By default Claude deletes sessions after a month, but a run may wait longer.
 _KEEPING_SESSIONS = '--settings={"cleanupPeriodDays":36500}'
 SETTINGS = "settings"
+_MCP_FILE = ".claude/askback-mcp.json"
 
 _DEFAULT_ENV = {
     "DISABLE_AUTOUPDATER": "1",
@@ -61,6 +64,7 @@ class Claude:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     warm = True
+    takes_ask_tool = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         *_CLOUDS,
@@ -115,7 +119,7 @@ class Claude:
         if turn.handle is not None:
             argv.append(f"--resume={session_of(self, turn.handle)}")
         stdin = literal(turn.prompt).encode("utf-8", "replace")
-        return Launch(argv=tuple(argv), env=_environment(turn), stdin=stdin)
+        return Launch(argv=tuple(argv), env=_environment(turn), stdin=stdin, files=_mcp_file(turn))
 
     def parser(self, turn: Turn) -> ClaudeParser:
         return ClaudeParser(resuming=turn.handle is not None)
@@ -126,7 +130,7 @@ class Claude:
     def launch_resident(self, turn: Turn) -> Launch:
         asks = turn.mode is Mode.INTERACTIVE and turn.may_ask
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if asks else _WITHOUT_ASKING)
-        return Launch(argv=tuple(argv), env={**_environment(turn), **_WHOLE_SESSION})
+        return Launch(argv=tuple(argv), env={**_environment(turn), **_WHOLE_SESSION}, files=_mcp_file(turn))
 
     def launch_models(self, turn: Turn) -> Launch:
         return self.launch_resident(turn)
@@ -147,11 +151,19 @@ def _argv(turn: Turn, *options: str) -> list[str]:
     argv = [*turn.command, *_OPTIONS, *options]
     if SETTINGS in turn.probe.features:
         argv.append(_KEEPING_SESSIONS)
+    if turn.ask_tool:
+        argv.append(f"--mcp-config={turn.home}/{_MCP_FILE}")
     if turn.model:
         argv.append(f"--model={turn.model}")
     if turn.effort:
         argv.append(f"--effort={turn.effort}")
     return [*argv, *turn.extra_args]
+
+
+def _mcp_file(turn: Turn) -> dict[str, bytes]:
+    # By default, Claude shows a tool of an MCP server only to a model that searches for it.
+    servers = mcp_servers(turn, type="stdio", timeout=CALL_SEC * 1000, alwaysLoad=True)
+    return {_MCP_FILE: json.dumps(servers).encode()} if servers else {}
 
 
 def _environment(turn: Turn) -> dict[str, str]:

@@ -39,6 +39,7 @@ from askback.engines.codex.models import CodexModels
 from askback.engines.codex.strict_schema import strict_form
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
+from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, command_and_args
 
 _EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
 _SERVER_HELP = ("app-server", "--help")
@@ -83,6 +84,7 @@ class Codex:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     warm = True
+    takes_ask_tool = True
     env_allow: tuple[str, ...] = (
         "CODEX_API_KEY",
         "OPENAI_API_KEY",
@@ -161,7 +163,7 @@ class Codex:
         settings = [*_SETTINGS, _WITHOUT_SNAPSHOTS, *(_ASKING if asks else (_WITHOUT_ASKING,))]
         if _key(turn) is not None:
             settings.append(_KEY_IN_MEMORY)
-        for setting in (*settings, *_effort(turn)):
+        for setting in (*settings, *_effort(turn), *_ask_tool(turn)):
             argv += ["-c", setting]
         return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
 
@@ -186,7 +188,7 @@ def engine() -> Codex:
 def _options(turn: Turn, *, with_schema: bool) -> list[str]:
     automatic = "--full-auto" if FULL_AUTO in turn.probe.features else "--yolo"
     options = ["--json", "--skip-git-repo-check", automatic]
-    for setting in (*_SETTINGS, _WITHOUT_ASKING, *_effort(turn)):
+    for setting in (*_SETTINGS, _WITHOUT_ASKING, *_effort(turn), *_ask_tool(turn)):
         options += ["-c", setting]
     if with_schema:
         options.append(f"--output-schema={turn.home}/{_SCHEMA_FILE}")
@@ -197,6 +199,20 @@ def _options(turn: Turn, *, with_schema: bool) -> list[str]:
 
 def _effort(turn: Turn) -> tuple[str, ...]:
     return (f'model_reasoning_effort="{turn.effort}"',) if turn.effort else ()
+
+
+def _ask_tool(turn: Turn) -> tuple[str, ...]:
+    """A JSON text is a TOML text, too, apart from characters that none of these paths has."""
+    if not turn.ask_tool:
+        return ()
+    started = command_and_args(turn)
+    table = f"mcp_servers.{SERVER}"
+    return (
+        f"{table}.command={json.dumps(started['command'])}",
+        f"{table}.args={json.dumps(started['args'])}",
+        f"{table}.startup_timeout_sec={CALL_SEC}",
+        f"{table}.tool_timeout_sec={CALL_SEC}",
+    )
 
 
 def _schema_of(turn: Turn) -> Mapping[str, Any] | None:

@@ -26,6 +26,7 @@ from askback.engines.base import (
 from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 from askback.engines.protocols.acp.models import AcpModels
+from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
 
 _HELP, _VERSION = ("--help",), ("--version",)
 STREAM, _RESIDENT = "stream-json", "--acp"
@@ -72,6 +73,7 @@ class Gemini:
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     chosen_by_default = True
     warm = True
+    takes_ask_tool = True
     env_allow: tuple[str, ...] = (
         *_KEYS,
         "GEMINI_MODEL",
@@ -166,12 +168,16 @@ def _command(turn: Turn, *form: str) -> tuple[str, ...]:
 
 
 def _work_settings(turn: Turn) -> dict[str, bytes]:
-    return {} if turn.users_cwd else {_SETTINGS_FILE: json.dumps(_SETTINGS).encode()}
+    return {} if turn.users_cwd else {_SETTINGS_FILE: _settings(turn)}
 
 
 def _system_settings(turn: Turn) -> dict[str, bytes]:
     """In a folder of the user, the same settings come from the home, as those of the system: they have priority too."""
-    return {_SYSTEM_FILE: json.dumps(_SETTINGS).encode()} if turn.users_cwd else {}
+    return {_SYSTEM_FILE: _settings(turn)} if turn.users_cwd else {}
+
+
+def _settings(turn: Turn) -> bytes:
+    return json.dumps({**_SETTINGS, **mcp_servers(turn, trust=True, timeout=CALL_SEC * 1000)}).encode()
 
 
 def _dialect(turn: Turn) -> Dialect:

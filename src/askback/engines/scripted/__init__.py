@@ -67,6 +67,7 @@ class Scripted:
     env_allow: tuple[str, ...] = ()
     chosen_by_default = False
     warm = True
+    takes_ask_tool = True
     config_names: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     renewals: tuple[Renewal, ...] = ()
@@ -117,6 +118,8 @@ def _argv(turn: Turn) -> list[str]:
         argv.append(f"--model={turn.model}")
     if turn.effort:
         argv.append(f"--effort={turn.effort}")
+    if turn.ask_tool:
+        argv.append(f"--ask-tool={json.dumps(turn.ask_tool)}")
     return [*argv, *turn.extra_args]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,7 +17,7 @@ from askback.core.errors import AskbackError
 from askback.core.events import NewEvent
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
-from askback.core.webhooks import Attempt, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import NOBODY, Attempt, BusyReceivers, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey, StoreObserver
 from askback.store.listeners import EventListener, Listeners, RunListener
 from askback.store.sqlite import chats, digest_reads, outbox, reads, statistics
@@ -121,11 +121,9 @@ class SqliteStore:
         await self._writer.write(Registration.of(webhooks, at))
 
     async def claim_deliveries(
-        self, at: datetime, *, until: datetime, limit: int, without_hosts: Collection[str] = ()
+        self, at: datetime, *, until: datetime, limit: int, busy: BusyReceivers = NOBODY
     ) -> Sequence[DueDelivery]:
-        return (
-            await self._writer.write(Claim(at=at, until=until, without_hosts=without_hosts, limit=limit))
-        ).deliveries
+        return (await self._writer.write(Claim(at=at, until=until, busy=busy, limit=limit))).deliveries
 
     async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         await self._writer.write(Note(delivery=delivery, attempt=attempt))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import apsw
 
-from askback.core.webhooks import Attempt, Delivery, Webhook
+from askback.core.webhooks import Attempt, BusyReceivers, Delivery, Webhook
 from askback.store.sqlite import outbox, rows
 from askback.store.sqlite.connection import fetch, statements
 from askback.store.sqlite.writes import Change
@@ -54,17 +53,16 @@ class Registration:
 class Claim:
     at: datetime
     until: datetime
-    without_hosts: Collection[str]
+    busy: BusyReceivers
     limit: int
 
     def write(self, connection: apsw.Connection) -> Change:
-        which = {
+        which = outbox.busy_columns(self.busy) | {
             "at": rows.micros(self.at),
             "until": rows.micros(self.until),
             "limit": self.limit,
-            "without_hosts": json.dumps(sorted(self.without_hosts)),
         }
-        numbers = sorted(number for (number,) in fetch(connection, statements("outbox")["claim"], which))
+        numbers = sorted(number for (number,) in fetch(connection, outbox.statement("claim"), which))
         wanted = [number for number in numbers if not self._is_outdated(connection, number)]
         return Change(deliveries=tuple(outbox.due(connection, number) for number in wanted))
 

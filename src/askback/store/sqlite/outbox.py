@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +12,17 @@ import apsw
 
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import SHARED, Run, RunState
-from askback.core.webhooks import Delivery, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
+from askback.core.webhooks import (
+    NOBODY,
+    BusyReceivers,
+    Delivery,
+    DeliveryReason,
+    DeliveryView,
+    DueDelivery,
+    Reminders,
+    Webhook,
+    WebhookKind,
+)
 from askback.store.base import LabelSet
 from askback.store.sqlite import rows
 from askback.store.sqlite.connection import fetch, statements
@@ -22,11 +32,33 @@ from askback.text.json_text import clean
 _COLUMNS = ", ".join(
     (
         "deliveries.number, deliveries.webhook, webhooks.url, webhooks.secret, webhooks.kind, webhooks.states",
-        "webhooks.remind_after, webhooks.expiring, deliveries.reason, deliveries.place",
+        "webhooks.remind_after, webhooks.expiring, webhooks.run IS NOT NULL, deliveries.reason, deliveries.place",
         "runs.id, deliveries.seq, deliveries.old, deliveries.new, deliveries.at, deliveries.attempts",
         "deliveries.last_status, deliveries.last_error, deliveries.next_attempt_at, deliveries.delivered_at",
     )
 )
+
+_IS_FREE = """(
+    SELECT CASE
+        WHEN webhooks.run IS NULL AND webhooks.kind <> 'push'
+        THEN webhooks.host NOT IN (SELECT value FROM json_each(:hosts))
+        ELSE NOT :all_callers
+            AND webhooks.host NOT IN (SELECT value FROM json_each(:hosts_of_callers))
+            AND webhooks.url NOT IN (SELECT value FROM json_each(:devices))
+            AND (webhooks.run IS NULL OR ifnull(runs.creator, '') NOT IN (SELECT value FROM json_each(:callers)))
+        END
+    FROM webhooks JOIN runs ON runs.number = due.run
+    WHERE webhooks.number = due.webhook
+)"""
+"""The receiver of `due` is not one of `BusyReceivers`."""
+_SHOWN = """(
+    SELECT webhooks.run IS NOT NULL
+        OR :of_server AND (
+            webhooks.kind <> 'push' OR :all_devices OR webhooks.url IN (SELECT value FROM json_each(:devices))
+        )
+    FROM webhooks WHERE webhooks.number = deliveries.webhook
+)"""
+"""The `DeliveryView` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +156,27 @@ def plan_again(connection: apsw.Connection, webhook: int, at: datetime | None) -
 
 
 def statement(name: str) -> str:
-    """The statement, with the columns of a delivery filled in."""
-    return statements("outbox")[name].replace("{columns}", _COLUMNS)
+    """The statement, with the columns of a delivery and the conditions for webhooks filled in."""
+    return (
+        statements("outbox")[name]
+        .replace("{columns}", _COLUMNS)
+        .replace("{is_free}", _IS_FREE)
+        .replace("{shown}", _SHOWN)
+    )
 
 
-def next_delivery(connection: apsw.Connection, *, without_hosts: Collection[str] = ()) -> datetime | None:
-    at = connection.execute(statement("next_delivery"), {"without_hosts": json.dumps(sorted(without_hosts))}).get
+def busy_columns(busy: BusyReceivers) -> rows.Columns:
+    return {
+        "hosts": json.dumps(sorted(busy.hosts)),
+        "hosts_of_callers": json.dumps(sorted(busy.hosts_of_callers)),
+        "callers": json.dumps(sorted(busy.callers)),
+        "devices": json.dumps(sorted(busy.devices)),
+        "all_callers": busy.all_callers,
+    }
+
+
+def next_delivery(connection: apsw.Connection, *, busy: BusyReceivers = NOBODY) -> datetime | None:
+    at = connection.execute(statement("next_delivery"), busy_columns(busy)).get
     return None if at is None else rows.moment(at)
 
 
@@ -143,10 +190,14 @@ def due(connection: apsw.Connection, number: int) -> DueDelivery:
     return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
 
 
-def page(connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet) -> Sequence[Delivery]:
+def page(
+    connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet, view: DeliveryView
+) -> Sequence[Delivery]:
     """Newest first. Labels do not matter for the deliveries of one run."""
     name = "deliveries_of_run" if run is not None else "deliveries_labelled" if labels else "deliveries"
-    where = {"before": before, "limit": limit, **label_values(labels), **({} if run is None else {"run": run})}
+    devices = {"all_devices": view.devices is None, "devices": json.dumps(sorted(view.devices or ()))}
+    where = {"before": before, "limit": limit, "of_server": view.of_server, **devices, **label_values(labels)}
+    where |= {} if run is None else {"run": run}
     return tuple(load_delivery(*row) for row in fetch(connection, statement(name), where))
 
 
@@ -169,6 +220,7 @@ def _load_delivery(
     number: int,
     webhook_number: int,
     webhook: Webhook,
+    of_run: int,
     reason: str,
     place: int,
     run_id: str,
@@ -186,6 +238,7 @@ def _load_delivery(
         webhook=webhook,
         reason=DeliveryReason(reason),
         place=place,
+        of_run=bool(of_run),
         run_id=run_id,
         seq=seq,
         old=None if old is None else RunState(old),

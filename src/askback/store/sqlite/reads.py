@@ -17,6 +17,7 @@ import apsw
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.webhooks import EVERY_DELIVERY, DeliveryView
 from askback.store.audit_log import AuditFilter, AuditPage
 from askback.store.base import (
     ANY_LABELS,
@@ -240,11 +241,12 @@ def deliveries(
     cursor: str | None = None,
     limit: int = 50,
     labels: LabelSet = ANY_LABELS,
+    view: DeliveryView = EVERY_DELIVERY,
 ) -> DeliveryPage:
     run = None if run_id is None else _one(connection, "number", run_id)[0]
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
-    found = outbox.page(connection, run, before, size + 1, labels)
+    found = outbox.page(connection, run, before, size + 1, labels, view)
     here = tuple(found[:size])
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 

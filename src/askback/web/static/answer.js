@@ -51,7 +51,7 @@ async function send(asked, response) {
     const closed = problem.status === GONE ? await closedNow() : null;
     if (closed === null) throw problem;
     const held = isHeld(response) ? files.get(response.upload_id).name : null;
-    showTaken(closed, t("answer.unused"), asked.kind === "secret" ? null : (held ?? answerAsText(asked, response)));
+    showTaken(closed, t("answer.unused"), held ?? answerAsText(asked, response));
   } finally {
     sending = false;
   }
@@ -140,7 +140,7 @@ function chosen() {
 }
 
 function show(asked) {
-  const draft = draftOf(asked.run_id, asked);
+  const draft = draftOf(address, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
   place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
   timer = setInterval(() => look(asked, draft), LOOK_MS);

@@ -25,11 +25,13 @@ export function formAnswers(asked, response) {
   return make("dl", { class: "tree form-answers" }, ...rows);
 }
 
-/** An answer as text that its author can copy; null if there is nothing to show. */
+/** An answer as text that its author can copy; null if there is nothing to show, or if it is secret. */
 export function answerAsText(asked, response) {
+  const { properties, ...rest } = asked.response_schema ?? {};
+  if (asked.kind === "secret" || mayHide(rest)) return null;
   const questions = fieldsOf(asked, response);
   if (questions === null) return inWords(response, asked) || null;
-  const given = questions.filter(({ id, response_schema: schema }) => Object.hasOwn(response, id) && !isSecret(schema));
+  const given = questions.filter(({ id, response_schema: schema }) => Object.hasOwn(response, id) && !mayHide(schema));
   return given.map((field) => `${introduced(field.prompt)} ${answerOf(field, response).textContent}`).join("\n") || null;
 }
 
@@ -47,8 +49,9 @@ function introduced(title) {
   return /[?!.:…？！。：]$/.test(title) ? title : `${title}:`;
 }
 
-function isSecret(schema) {
-  return schema?.format === "password" || schema?.writeOnly === true;
+/** Whether a schema declares a secret anywhere in it. */
+function mayHide(schema) {
+  return /"password"|"writeOnly"/.test(JSON.stringify(schema ?? null));
 }
 
 /** The server sends null for a secret; what is missing was left out. */

@@ -17,7 +17,7 @@ from askback.webhooks.messages.http_request import HttpRequest, json_request
 from askback.webhooks.messages.mail import Mail, MailContent, composed, link, page
 from askback.webhooks.messages.notice import utc_text
 from askback.webhooks.messages.ntfy import HIGH, REQUEST_BYTES, published
-from askback.webhooks.messages.slack import URL_CHARS, button, date, escaped, mrkdwn
+from askback.webhooks.messages.slack import URL_CHARS, button, date, escaped, inactive, mrkdwn
 from askback.webhooks.sender import Refused
 
 _SKILL_CHARS = 60
@@ -156,9 +156,10 @@ def _rest(digest: Digest) -> tuple[str, ...]:
 def _slack(webhook: Webhook, digest: Digest) -> HttpRequest:
     """Services that know no blocks show the text."""
     listed = [_mrkdwn(digest, entry) for entry in digest.entries]
+    inert = [replace(each, skill=inactive(each.skill), question=inactive(each.question)) for each in digest.entries]
     urls = ["" if entry.url is None else f"\n<{entry.url}>" for entry in digest.entries]
     title = f"*{escaped(digest.title, _ESCAPED_CHARS)}*"
-    shown = [text + url for text, url in zip(listed, urls, strict=True)]
+    shown = [_mrkdwn(digest, entry) + url for entry, url in zip(inert, urls, strict=True)]
     document: dict[str, Any] = {"text": "\n".join((title, *shown, *_rest(digest)))}
     if any(entry.answer_url for entry in digest.entries):
         sections = [

@@ -1,10 +1,15 @@
-"""E-mails, with a plain text and an HTML part. No part loads anything from elsewhere."""
+"""E-mails, with a plain text and an HTML part. No part loads anything from elsewhere.
+
+A header says what is written here. `EmailMessage` would decode an encoded word of RFC 2047 in a text that an engine wrote,
+with the line breaks in it, so it makes only the parts.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from email.headerregistry import Address
+from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
@@ -17,6 +22,10 @@ from askback.webhooks.messages.notice import Notice
 _POLICY = SMTP.clone(cte_type="7bit", raise_on_defect=False)
 """Every mail server takes 7-bit content."""
 _SUBJECT_CHARS = 80
+_HEADER_CHARS = 400
+_LINE_CHARS = 76
+_PLAIN = re.compile(r"[ -~]*")
+_WORDS = re.compile(r"[A-Za-z0-9]+( [A-Za-z0-9]+)*")
 _BUTTON = (
     "display:inline-block;padding:8px 14px;margin:0 0 6px;border:1px solid #3355bb;border-radius:6px;"
     "color:#3355bb;text-decoration:none"
@@ -53,19 +62,41 @@ def mail(webhook: Webhook, notice: Notice, message_id: str, sender: str, now: da
 def composed(webhook: Webhook, content: MailContent, message_id: str, sender: str, now: datetime) -> Mail:
     name, address = parseaddr(sender)
     domain = address.rpartition("@")[2]
-    message = EmailMessage(_POLICY)
-    message["Subject"] = content.subject
-    message["From"] = Address(display_name=name or "Askback", addr_spec=address)
-    message["To"] = Address(addr_spec=webhook.address)
-    message["Date"] = format_datetime(now)
-    message["Message-ID"] = f"<{message_id}@{domain}>"
+    headers = {
+        "Subject": _header("Subject", content.subject),
+        "From": f"{_display_name(name or 'Askback')} <{address}>",
+        "To": webhook.address,
+        "Date": format_datetime(now),
+        "Message-ID": f"<{message_id}@{domain}>",
+    }
     if content.conversation is not None:
-        message["References"] = f"<{content.conversation}@{domain}>"
-    message["List-Id"] = f"Askback <askback.{domain}>"
-    message["Auto-Submitted"] = "auto-generated"
+        headers["References"] = f"<{content.conversation}@{domain}>"
+    headers |= {"List-Id": f"Askback <askback.{domain}>", "Auto-Submitted": "auto-generated"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return Mail(sender=address, recipient=webhook.address, content=head.encode("ascii") + _parts(content))
+
+
+def _parts(content: MailContent) -> bytes:
+    """The body, with the headers that describe it."""
+    message = EmailMessage(_POLICY)
     message.set_content(content.plain)
     message.add_alternative(content.html, subtype="html")
-    return Mail(sender=address, recipient=webhook.address, content=message.as_bytes())
+    return message.as_bytes()
+
+
+def _header(name: str, text: str) -> str:
+    """The value of a header that a mail program shows as this text, even if it looks like an encoded word."""
+    text = one_line(text, _HEADER_CHARS)
+    return _folded(name, text, "us-ascii" if _PLAIN.fullmatch(text) and "=?" not in text else "utf-8")
+
+
+def _display_name(name: str) -> str:
+    return name if _WORDS.fullmatch(name) else _folded("From", one_line(name, _HEADER_CHARS), "utf-8")
+
+
+def _folded(name: str, text: str, charset: str) -> str:
+    """With `utf-8`, encoded words whose characters are safe in every header."""
+    return Header(text, charset, maxlinelen=_LINE_CHARS, header_name=name).encode(linesep="\r\n")
 
 
 def _subject(notice: Notice) -> str:

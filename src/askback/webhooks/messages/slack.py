@@ -1,7 +1,12 @@
-"""Messages for incoming webhooks of Slack and compatible services. Services that know no blocks show the text."""
+"""Messages for incoming webhooks of Slack and compatible services.
+
+Services that know no blocks show the text, as Markdown: Mattermost does. Slack has no escapes for that, so invisible spaces
+in the text keep mentions, links and pictures of an engine from working in either.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +15,9 @@ from askback.webhooks.messages.http_request import HttpRequest, json_request
 from askback.webhooks.messages.notice import Notice, shortened, utc_text
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ACTIVE = re.compile(r"[@#~`\]:]|www(?=\.)", re.IGNORECASE)
+"""After these a mention, a link or a picture would begin or continue."""
+_INVISIBLE_SPACE = "\u200b"
 _TEXT_CHARS = 500
 SECTION_CHARS = 3000
 _OPTIONS_CHARS = 1000
@@ -27,7 +35,8 @@ def slack(webhook: Webhook, notice: Notice) -> HttpRequest:
 
 def _text(notice: Notice) -> str:
     """What a notification of Slack shows, and the message of services that know no blocks."""
-    text = f"*{escaped(notice.title, _TEXT_CHARS)}*\n{escaped(shortened(notice.text, _TEXT_CHARS), SECTION_CHARS)}"
+    title, said = inactive(notice.title), inactive(shortened(notice.text, _TEXT_CHARS))
+    text = f"*{escaped(title, _TEXT_CHARS)}*\n{escaped(said, SECTION_CHARS)}"
     return text if notice.url is None else f"{text}\n<{notice.url}>"
 
 
@@ -69,6 +78,11 @@ def button(action_id: str, label: str, url: str) -> dict[str, Any]:
 def mrkdwn(text: str) -> dict[str, Any]:
     """`verbatim`: names and addresses in the text do not become links or mentions."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def inactive(text: str) -> str:
+    """Shown as it is, also by a service that reads it as Markdown."""
+    return _ACTIVE.sub(lambda found: found[0] + _INVISIBLE_SPACE, text)
 
 
 def escaped(text: str, most: int) -> str:

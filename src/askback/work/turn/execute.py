@@ -170,6 +170,7 @@ class RunExecutor:
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
             result = await self._observe(run, process, observer)
+            process.desk.end_turn()
             observer.close()
             feed.close()
         signal = await self._signal(run, process, observer, result)
@@ -190,7 +191,7 @@ class RunExecutor:
             process.life = self._group.create_task(process.live())
         ended = await self._until_over(run, process, observer, process.life)
         read: Callable[[], Completed | TurnFailed]
-        if ended is not None and _was_kept(run, process) and _ended_by_itself(process, ended):
+        if ended is not None and _repeatable(run, process) and _ended_by_itself(process, ended):
             # In a new process the turn might succeed, and that is all that a run without a warm process knows.
             return None
         if ended is not None:
@@ -214,6 +215,7 @@ class RunExecutor:
             self._control.wait,
             observer.strayed.wait,
             process.child.over_limit.wait,
+            partial(process.desk.overdue, run),
         )
         async with asyncio.TaskGroup() as group:
             signs = [group.create_task(wait()) for wait in waits]
@@ -249,7 +251,15 @@ class RunExecutor:
         else:
             assert result is not None
             resuming = process.prepared.turn.handle is not None and not process.continued
-            outcome = await verdict(self._context.parsing, run, process.prepared, observer, result, resuming=resuming)
+            outcome = await verdict(
+                self._context.parsing,
+                run,
+                process.prepared,
+                observer,
+                result,
+                resuming=resuming,
+                put=process.desk.question,
+            )
         # With the handle that the turn has named. A process whose turn failed is not used again, not even for a new session.
         if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
             await self.end()
@@ -344,6 +354,11 @@ async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) ->
 def _was_kept(run: Run, process: EngineProcess) -> bool:
     """Whether the turn could have had a new process instead."""
     return process.continued and not run.sticky
+
+
+def _repeatable(run: Run, process: EngineProcess) -> bool:
+    """Whether the turn is repeated in a new process, if this one ends. A turn that has asked is not."""
+    return _was_kept(run, process) and process.desk.question is None
 
 
 def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:

@@ -19,11 +19,13 @@ from askback.core.runs import Mode, ProfileKind, Run
 from askback.engines.base import Engine, Launch, Probe, Turn
 from askback.installed.engines import can_be_warm
 from askback.installed.probes import EngineSetup, identity_of, program_path
+from askback.process.ask_socket import ask_tool_command
 from askback.process.child import Child, SpawnRequest
 from askback.process.credentials import SignInCopies
 from askback.process.fresh_folders import FreshFolders
 from askback.process.locks import FileLock
 from askback.process.workspace import SKILL_DIR, Workspace
+from askback.work.turn.asking import AskDesk, has_ask_tool
 from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import RawOutput
 from askback.work.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
@@ -31,6 +33,7 @@ from askback.work.turn.process import (
     GRACE_SEC,
     EngineProcess,
     conversation_of,
+    desk_of,
     merge_sign_in,
     private_request,
     spawn_request,
@@ -67,6 +70,7 @@ class FreshProcess:
     child: Child
     lock: FileLock
     sign_in_copies: SignInCopies | None
+    desk: AskDesk
     ended: bool = False
     on_use: Callable[[], None] = lambda: None
     """Called when a run has taken it over."""
@@ -84,9 +88,12 @@ class FreshProcess:
         conversation = conversation_of(prepared)
         assert conversation is not None, "its launch is the one of a resident process"
         raw = RawOutput(prepared.workspace, turn_name(run))
-        process = EngineProcess(run, prepared, conversation, conversation, self.child, self.lock, raw, prewarmed=True)
+        process = EngineProcess(
+            run, prepared, conversation, conversation, self.child, self.lock, raw, desk=self.desk, prewarmed=True
+        )
         resources = AsyncExitStack()
         resources.callback(self.lock.release)
+        resources.callback(self.desk.close)
         resources.callback(self.context.workspaces.forget_sign_in, run.id)
         process.own(resources)
         self.folders.hand_over(run.id)
@@ -101,6 +108,7 @@ class FreshProcess:
         while not await self.child.end(self.run_id, grace_sec=GRACE_SEC, lock=self.lock.path):
             log.error("a prewarmed process cannot be ended, trying again", extra={"run": self.run_id})
         try:
+            self.desk.close()
             self.child.close()
             await merge_sign_in(self.run_id, self.sign_in_copies)
             self.context.workspaces.forget_sign_in(self.run_id)
@@ -153,6 +161,8 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         await asyncio.to_thread(workspace.write_home, launch.files)
         await asyncio.to_thread(workspace.write_work, launch.work_files)
         request = private_request(context, workspace, setup, turn, launch, lock)
+        desk = await desk_of(turn, workspace)
+        unless_started.callback(desk.close)
         child = await context.spawner.start(request)
         unless_started.pop_all()
     return FreshProcess(
@@ -166,6 +176,7 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         child=child,
         lock=lock,
         sign_in_copies=copies,
+        desk=desk,
     )
 
 
@@ -195,6 +206,7 @@ def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace
         model=setup.model,
         effort=setup.effort if ProfileKind.RESUMABLE in probe.effort else None,
         may_ask=False,
+        ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, Mode.INTERACTIVE) else (),
         extra_args=setup.extra_args,
         env=setup.env,
         credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),

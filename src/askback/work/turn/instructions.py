@@ -17,6 +17,7 @@ from askback.skills.package import SkillPackage
 from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
 from askback.text.redaction import answer_secrets
+from askback.work.turn.asking import has_ask_tool
 from askback.work.turn.context import TurnContext
 
 
@@ -48,7 +49,9 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
         case TurnKind.REPLY:
             closed = next(each for each in interactions if each.interaction_id == order.interaction_id)
             large = is_large(closed.response, closed.prompt, closed.context)
-            prompt = await _render(partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir), slow or large)
+            ask_tool = _has_ask_tool(context, run)
+            render = partial(prompts.reply_prompt, package, closed, in_workdir=in_workdir, ask_tool=ask_tool)
+            prompt = await _render(render, slow or large)
             reply = Reply(response=closed.response, answered=closed.answered_by is AnsweredBy.USER)
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
         case TurnKind.REBUILD:
@@ -70,7 +73,12 @@ def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: 
         origin=run.origin,
         engine=run.engine,
         in_workdir=run.workdir is not None,
+        ask_tool=_has_ask_tool(context, run),
     )
+
+
+def _has_ask_tool(context: TurnContext, run: Run) -> bool:
+    return has_ask_tool(context.engines[run.engine], context.setups[run.engine], run.mode)
 
 
 def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:

@@ -14,12 +14,14 @@ from askback.core.runs import Mode, ProfileKind, Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
 from askback.installed.engines import can_be_warm
 from askback.installed.probes import EngineSetup, sign_in_of
+from askback.process.ask_socket import ask_tool_command
 from askback.process.credentials import SignInCopies
 from askback.process.snapshot import HomeBusy, HomeLost
 from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
 from askback.skills.package import SkillPackage
 from askback.text.redaction import Redactor
+from askback.work.turn.asking import has_ask_tool
 from askback.work.turn.context import TurnContext
 from askback.work.turn.instructions import Instructions, build_instructions, skill_dir
 from askback.work.turn.shortage import CannotStart
@@ -275,6 +277,7 @@ def _turn(
         handle=run.handle,
         model=run.options.model or setup.model,
         effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
+        ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, run.mode) else (),
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
         env=setup.env,

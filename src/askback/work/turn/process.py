@@ -17,6 +17,7 @@ from askback.core.runs import Run
 from askback.engines.base import Conversation, EngineEvent, Launch, Parser, Reply, ResidentEngine, Turn
 from askback.installed.probes import EngineSetup
 from askback.process import tree
+from askback.process.ask_socket import ask_tool_files
 from askback.process.child import Child, FolderRefused, NotStarted, Pipe, SpawnRequest
 from askback.process.credentials import SignInCopies
 from askback.process.locks import FileLock
@@ -24,6 +25,7 @@ from askback.process.streams import Line
 from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
 from askback.work.run_control import RunControl
+from askback.work.turn.asking import AskDesk
 from askback.work.turn.context import TurnContext
 from askback.work.turn.observe import EventFeed, RawOutput, TurnObserver
 from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name, unavailable
@@ -51,10 +53,13 @@ class EngineProcess:
         lock: FileLock,
         raw: RawOutput,
         *,
+        desk: AskDesk,
         delayed: bool = False,
         prewarmed: bool = False,
     ) -> None:
         self.prepared = prepared
+        self.desk = desk
+        """Takes what the engine asks by its ask tool."""
         self.reader = reader
         self.reader_lock = asyncio.Lock()
         """Held while the reader is called: long lines are parsed in another thread."""
@@ -94,6 +99,7 @@ class EngineProcess:
         if later:
             self.prepared = await prepare_next(context, run, self.prepared)
         self.turns += 1
+        self.desk.begin_turn()
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
@@ -213,14 +219,26 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
             unless_started.push_async_callback(merge_sign_in, run.id, prepared.sign_in_copies)
             conversation = conversation_of(prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
+            desk = await desk_of(prepared.turn, prepared.workspace)
+            resources.callback(desk.close)
             (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), control)
             unless_started.pop_all()
-        process = EngineProcess(run, prepared, reader, conversation, child, lock, raw, delayed=delayed or again)
+        process = EngineProcess(
+            run, prepared, reader, conversation, child, lock, raw, desk=desk, delayed=delayed or again
+        )
         if prepared.sign_in_copies is not None and prepared.resident and not run.sticky:
             await asyncio.to_thread(context.workspaces.note_sign_in, run.id)
             resources.callback(context.workspaces.forget_sign_in, run.id)
         process.own(resources.pop_all())
     return process
+
+
+async def desk_of(turn: Turn, workspace: Workspace) -> AskDesk:
+    """Open before the process starts, if the process has an ask tool."""
+    desk = AskDesk()
+    if turn.ask_tool:
+        await desk.open(workspace)
+    return desk
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
@@ -279,7 +297,7 @@ def private_request(
         limits=context.limits,
         keep_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
-        readable=setup.files,
+        readable=(*setup.files, *(ask_tool_files() if turn.ask_tool else ())),
         resources=setup.resources,
         network=setup.network,
     )

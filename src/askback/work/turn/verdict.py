@@ -8,7 +8,7 @@ from typing import assert_never
 
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.forms import FormField
-from askback.core.interactions import bounded
+from askback.core.interactions import Question, bounded
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude, engine_failure
 from askback.core.runs import Mode, Run
 from askback.engines.answers.messages import Messages
@@ -37,9 +37,14 @@ async def verdict(
     result: Completed | TurnFailed,
     *,
     resuming: bool,
+    put: Question | None = None,
 ) -> TurnOutcome:
-    """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process."""
-    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming)
+    """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process.
+
+    `put` is the question that the engine asked by its ask tool. It counts as a valid question in a message, and comes before
+    one: it was the model's last word on what to ask. A turn that failed after it has asked all the same.
+    """
+    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming, put=put)
     return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
@@ -80,11 +85,14 @@ async def _verdict(
     result: Completed | TurnFailed,
     *,
     resuming: bool,
+    put: Question | None,
 ) -> TurnOutcome:
     """A turn that resumes a session is valid only in that session."""
     if observer.strayed.is_set():
         message = "the engine used another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
+    if isinstance(result, TurnFailed) and put is not None and _can_wait(run, observer, resuming=resuming):
+        return _asking(AskUser(question=put))
     if isinstance(result, TurnFailed):
         code = result.code
         if resuming and not observer.confirmed and code in (ErrorCode.ENGINE_CRASHED, ErrorCode.TURN_TIMEOUT):
@@ -100,11 +108,16 @@ async def _verdict(
         return _asking(AskUser(question=observer.asked))
     if prepared.package.output_schema is not None:
         # The cost of validation depends on the schema as well.
-        return await parsing.in_thread(lambda: _conclusion(run, prepared, result))
-    return await parsing.run(lambda: _conclusion(run, prepared, result), observer.printed)
+        return await parsing.in_thread(lambda: _conclusion(run, prepared, result, put))
+    return await parsing.run(lambda: _conclusion(run, prepared, result, put), observer.printed)
 
 
-def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutcome:
+def _can_wait(run: Run, observer: TurnObserver, *, resuming: bool) -> bool:
+    """Whether a run whose process has ended can wait for an answer: its session must be known."""
+    return not run.sticky and observer.run.handle is not None and (observer.confirmed or not resuming)
+
+
+def _conclusion(run: Run, prepared: PreparedTurn, result: Completed, put: Question | None) -> TurnOutcome:
     package = prepared.package
     check = output_check(package)
     files = OutputFiles(package, prepared.workspace, run.workdir) if package.names_files else None
@@ -113,6 +126,8 @@ def _conclusion(run: Run, prepared: PreparedTurn, result: Completed) -> TurnOutc
     # A parser may keep more than is read here.
     messages = Messages(result.messages).completed().messages
     answer = read_answer(messages, check, whole_turn=run.mode is Mode.AUTO)
+    if put is not None:
+        answer = replace(answer, question=put, question_problems=())
     outcome = conclude(answer, mode=run.mode, validation=run.options.ask_user_validation, has_schema=check is not None)
     if isinstance(outcome, AskUser):
         return _asking(outcome)

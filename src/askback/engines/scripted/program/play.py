@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
+    from .ask_tool import AskTool
     from .input import Input
     from .scripts import Step
 
@@ -83,6 +84,7 @@ class Player:
         self._named = False
         self._tools = 0
         self._questions = 0
+        self._ask_tool: AskTool | None = None
         self._usage_so_far: dict[str, Any] = {}
         self._facts: dict[str, Any] = {}
 
@@ -215,6 +217,23 @@ class Player:
         self._session.add("answer", id=asked["id"], response=answer.get("response"))
         facts = facts_of(self._session.records, self._session.turn, self._session.id)
         self._facts |= {name: facts[name] for name in ("reply", "reply_json", "replies")}
+
+    def _put_question(self, step: Step) -> None:
+        """Ask by the ask tool, and if there is none with a block."""
+        if "ask-tool" not in self._options:
+            self._ask({"ask": step["put_question"]})
+            return
+        from .ask_tool import AskTool
+
+        self._ask_tool = self._ask_tool or AskTool(json.loads(self._options["ask-tool"]))
+        self._tools += 1
+        call = {"id": f"tool-{self._tools}", "name": "put_question"}
+        arguments = render(step["put_question"], self._facts)
+        self.emit("tool.started", **call, detail=as_text(arguments))
+        ok, output = self._ask_tool.call(arguments, kill=bool(step.get("kill")))
+        if self._session is not None:
+            self._session.add("tool", **call, ok=ok, output=output)
+        self.emit("tool.ended", **call, ok=ok, output=output)
 
     def _output(self, step: Step) -> None:
         self._speak(_block(render(step["output"], self._facts)))

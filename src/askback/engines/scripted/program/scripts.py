@@ -24,6 +24,7 @@ VERBS = (
     "say",
     "ask",
     "ask_native",
+    "put_question",
     "finish",
     "output",
     "tool",

@@ -87,9 +87,8 @@ WHERE runs.state = 'waiting_user' AND runs.asked_at IS NOT NULL
 ON CONFLICT (webhook, run, seq, place) DO NOTHING
 
 -- name: next_delivery
-SELECT next_attempt_at FROM deliveries INDEXED BY deliveries_due
-WHERE next_attempt_at IS NOT NULL
-    AND (SELECT host FROM webhooks WHERE number = webhook) NOT IN (SELECT value FROM json_each(:without_hosts))
+SELECT next_attempt_at FROM deliveries AS due INDEXED BY deliveries_due
+WHERE next_attempt_at IS NOT NULL AND {is_free}
 ORDER BY next_attempt_at
 LIMIT 1
 
@@ -99,8 +98,7 @@ SET attempts = attempts + 1, next_attempt_at = :until,
     doc = coalesce(doc, (SELECT runs.doc FROM runs WHERE runs.number = deliveries.run))
 WHERE number IN (
     SELECT number FROM deliveries AS due INDEXED BY deliveries_due
-    WHERE due.next_attempt_at <= :at
-        AND (SELECT host FROM webhooks WHERE number = due.webhook) NOT IN (SELECT value FROM json_each(:without_hosts))
+    WHERE due.next_attempt_at <= :at AND {is_free}
     ORDER BY due.next_attempt_at, due.number
     LIMIT :limit
 )
@@ -140,7 +138,7 @@ SELECT {columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
-WHERE deliveries.number < :before
+WHERE deliveries.number < :before AND {shown}
 ORDER BY deliveries.number DESC
 LIMIT :limit
 
@@ -150,7 +148,7 @@ FROM (
     SELECT deliveries.number AS number
     FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN deliveries
     WHERE wanted.name = :label_name AND wanted.value = :label_value AND runs.number = wanted.run
-        AND deliveries.run = wanted.run AND deliveries.number < :before AND {has_labels}
+        AND deliveries.run = wanted.run AND deliveries.number < :before AND {has_labels} AND {shown}
     ORDER BY deliveries.number DESC
     LIMIT :limit
 ) AS found CROSS JOIN deliveries
@@ -164,6 +162,6 @@ SELECT {columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
-WHERE deliveries.run = :run AND deliveries.number < :before
+WHERE deliveries.run = :run AND deliveries.number < :before AND {shown}
 ORDER BY deliveries.number DESC
 LIMIT :limit

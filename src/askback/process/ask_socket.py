@@ -1,0 +1,110 @@
+"""The Unix socket in a run's folder through which the engine's ask tool reaches Askback.
+
+Whatever connects is the engine or one of its children, so a message is bounded in size and time, and is data only. A
+sandbox shows no other run's folder; without one, the modes of the folder and of the socket keep other users out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from askback.core.interactions import Json
+from askback.process import ask_tool_program
+from askback.text.json_text import NotJson, loads
+
+_NAME = "ask.sock"
+_MAX_CONNECTIONS = 4
+_READ_SEC = 10.0
+_PROGRAM = Path(ask_tool_program.__file__)
+
+Check = Callable[[Json], tuple[bool, str]]
+"""Takes the arguments of a call. Returns whether the question is accepted, and what the model gets to read."""
+
+
+def ask_tool_command(folder: Path) -> tuple[str, ...]:
+    """How an engine starts its ask tool, which connects to the socket in this folder."""
+    return _python(), "-I", "-S", str(_PROGRAM), str(folder / _NAME)
+
+
+def ask_tool_files() -> tuple[Path, ...]:
+    """What a sandbox has to show for it."""
+    return Path(_python()), _PROGRAM
+
+
+def _python() -> str:
+    # The one below a virtual environment: it starts sooner, and it is all that has to be shown.
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+class AskSocket:
+    """Serves one connection per call. Closed, it is removed."""
+
+    def __init__(self, folder: Path, check: Check) -> None:
+        self._folder = folder
+        self._check = check
+        self._connections = 0
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Raises `OSError`."""
+        listening = await asyncio.to_thread(_bind, self._folder)
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=ask_tool_program.MAX_BYTES)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with suppress(OSError):
+                (self._folder / _NAME).unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= _MAX_CONNECTIONS:
+                async with asyncio.timeout(_READ_SEC):
+                    line = await reader.readline()
+                    writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                    await writer.drain()
+        except (OSError, ValueError, TimeoutError):
+            # It went away, or wrote too much or too slowly.
+            pass
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _answer(self, line: bytes) -> dict[str, Json]:
+        try:
+            accepted, text = self._check(loads(line.decode("utf-8", "replace")))
+        except NotJson as problem:
+            accepted, text = False, f"The question cannot be read: {problem}"
+        return {"accepted": accepted, "text": text}
+
+
+def _bind(folder: Path) -> socket.socket:
+    """A listening socket that only this user can connect to."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(_NAME, dir_fd=at)
+        # An address has at most 107 bytes. On Linux, the path through the descriptor is always short.
+        through = f"/proc/self/fd/{at}"
+        name = f"{through if Path(through).exists() else folder}/{_NAME}"
+        listening.bind(name)
+        # Nobody can connect before it listens.
+        Path(name).chmod(0o600)
+        listening.listen(_MAX_CONNECTIONS)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.close(at)
+    return listening
