@@ -1,0 +1,207 @@
+"""The agent as the protocol has it: sessions, prompts, and what it can do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent
+from acp import Client as AcpClient
+from acp.helpers import update_available_commands
+from acp.schema import (
+    AgentCapabilities,
+    AvailableCommand,
+    AvailableCommandInput,
+    ClientCapabilities,
+    Implementation,
+    InitializeResponse,
+    LoadSessionResponse,
+    NewSessionResponse,
+    PromptResponse,
+    UnstructuredCommandInput,
+)
+
+from askback import __version__
+from askback.cli.acp import commands, replay
+from askback.cli.acp.asking import Reach
+from askback.cli.acp.conversation import CANCELLED, Conversation, RunChoices
+from askback.cli.acp.sessions import Session, is_id, new_id
+from askback.cli.acp.stdio import INVALID_REQUEST, LineTransport, stdio_streams
+from askback.cli.acp.updates import said
+from askback.cli.connection import errors_reported
+from askback.cli.exit_codes import CommandFailed
+from askback.client import AsyncClient, CallFailed, NotFound, SkillDetails
+
+_FAILED = -32603
+_NOT_FOUND = -32002
+
+Connect = Callable[[], tuple[AsyncClient, Path | None]]
+"""Finds the server: a client of it, and its data folder if it is on this machine. Raises `CommandFailed`."""
+
+
+async def serve(connect: Connect, choices: RunChoices) -> None:
+    """Speak the protocol on stdin and stdout until the client is gone. The runs continue."""
+    reader, writer = await stdio_streams()
+    agent = AskbackAgent(connect, choices)
+    try:
+        await run_agent(cast(Agent, agent), LineTransport(reader, writer))
+    finally:
+        await agent.close()
+
+
+class AskbackAgent:
+    """Methods that are missing here are answered with `method not found` by the package."""
+
+    def __init__(self, connect: Connect, choices: RunChoices) -> None:
+        self._connect = connect
+        self._choices = choices
+        self._sessions: dict[str, Session] = {}
+        self._reach = Reach()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._peer: AcpClient | None = None
+
+    def on_connect(self, conn: AcpClient) -> None:
+        self._peer = conn
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for session in self._sessions.values():
+            await session.client.close()
+
+    async def initialize(
+        self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
+    ) -> InitializeResponse:
+        declared = client_capabilities.elicitation if client_capabilities else None
+        if declared is not None:
+            self._reach = Reach(forms=declared.form is not None, urls=declared.url is not None)
+        return InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=AgentCapabilities(load_session=True),
+            agent_info=Implementation(name="askback", title="Askback", version=__version__),
+            auth_methods=[],
+        )
+
+    # Sessions.
+
+    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+        session = await self._open(new_id(), cwd)
+        return NewSessionResponse(session_id=session.id)
+
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+        if not is_id(session_id):
+            raise RequestError(_NOT_FOUND, f"there is no session {session_id[:80]!r}")
+        if (known := self._sessions.get(session_id)) is not None and known.work is not None:
+            raise RequestError(INVALID_REQUEST, "a prompt of this session is in progress")
+        session = await self._open(session_id, cwd)
+        with _errors_sent():
+            async for update in replay.replayed(session):
+                await self._client.session_update(session.id, update)
+        return LoadSessionResponse()
+
+    async def _open(self, session_id: str, cwd: str) -> Session:
+        """A session on the server that is there now. The commands are sent once the client knows the session."""
+        with _errors_sent():
+            client, data_dir = self._connect()
+            session = Session(id=session_id, cwd=cwd, client=client, data_dir=data_dir)
+            try:
+                skills = commands.runnable(await client.skills())
+            except BaseException:
+                await client.close()
+                raise
+        if (old := self._sessions.get(session_id)) is not None:
+            await old.client.close()
+        self._sessions[session_id] = session
+        task = asyncio.create_task(self._offer(session, [skill.id for skill in skills]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return session
+
+    async def _offer(self, session: Session, names: Sequence[str]) -> None:
+        """Tell the client the commands. Without them it can still be used."""
+        offered = []
+        with suppress(CallFailed, ConnectionError):
+            for name in names:
+                with suppress(NotFound):
+                    offered.append(_command(await session.client.skill(name)))
+            if commands.CANCEL not in names:
+                about = "Cancel the run that waits for an answer."
+                offered.append(AvailableCommand(name=commands.CANCEL, description=about))
+            await self._client.session_update(session.id, update_available_commands(offered))
+
+    # Prompts.
+
+    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
+        session = self._session(session_id)
+        if session.work is not None:
+            problem = "a prompt of this session is in progress; wait until it ends, or cancel it"
+            raise RequestError(INVALID_REQUEST, problem)
+        session.canceled = False
+        conversation = Conversation(session, self._client, self._reach, self._choices)
+        session.work = asyncio.create_task(conversation.take(_text(prompt)))
+        try:
+            reason = await session.work
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if this is not None and this.cancelling():
+                raise
+            reason = CANCELLED
+        finally:
+            session.work = None
+        return PromptResponse(stop_reason=cast(Any, reason))
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        try:
+            await Conversation(session, self._client, self._reach, self._choices).cancel()
+        except CallFailed as error:
+            await self._client.session_update(session.id, said(f"The run was not canceled: {error.message}"))
+            if session.work is not None:
+                session.work.cancel()
+
+    @property
+    def _client(self) -> AcpClient:
+        assert self._peer is not None
+        return self._peer
+
+    def _session(self, session_id: str) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RequestError(_NOT_FOUND, f"session {session_id[:80]!r} is not open; load it, or create one")
+        return session
+
+
+@contextmanager
+def _errors_sent() -> Iterator[None]:
+    """Sends the errors of the server's client as errors of the protocol."""
+    try:
+        with errors_reported():
+            yield
+    except CommandFailed as failed:
+        raise RequestError(_FAILED, failed.message, {"code": failed.code}) from None
+
+
+def _command(skill: SkillDetails) -> AvailableCommand:
+    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=commands.hint(skill)))
+    return AvailableCommand(name=skill.id, description=commands.about(skill), input=hint)
+
+
+def _text(blocks: Sequence[Any]) -> str:
+    """The text of a prompt. A link to a file is the path of the file."""
+    parts = []
+    for block in blocks:
+        match block.type:
+            case "text":
+                parts.append(block.text)
+            case "resource_link":
+                address = urlsplit(block.uri)
+                parts.append(unquote(address.path) if address.scheme == "file" else block.uri)
+            case _:
+                continue
+    return "".join(parts).encode("utf-8", "replace").decode()

@@ -1,0 +1,120 @@
+"""The events of a run as updates of the session. Does no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from acp.helpers import (
+    SessionUpdate,
+    resource_link_block,
+    start_tool_call,
+    text_block,
+    tool_content,
+    update_agent_message,
+    update_agent_message_text,
+    update_tool_call,
+    update_user_message_text,
+)
+
+from askback.client import Artifact, Event, Result, Run, RunState
+from askback.core.actors import in_words
+from askback.core.events import EventType
+from askback.core.interactions import InteractionOutcome
+from askback.engines.answers.prose import prose
+from askback.text.formatting import one_line
+
+_MAX_TITLE = 100
+
+
+def said(text: str) -> SessionUpdate:
+    """A message of the agent. Clients join messages that follow each other, so each ends with an empty line."""
+    return update_agent_message_text(f"{text.strip()}\n\n")
+
+
+def typed(text: str) -> SessionUpdate:
+    """A message of the user, when a session is replayed."""
+    return update_user_message_text(text)
+
+
+class EventView:
+    """What the client sees of a run's events. The id of a tool call is unique in the session."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._turn = 0
+
+    def updates(self, event: Event) -> Iterator[SessionUpdate]:
+        data = event.data
+        match event.type:
+            case EventType.TURN_STARTED:
+                self._turn = data["attempt_number"]
+            case EventType.ASSISTANT_MESSAGE:
+                if text := prose(data["text"]).strip():
+                    yield said(text)
+            case EventType.TOOL_STARTED:
+                title = one_line(f"{data['name']} {data.get('detail', '')}", _MAX_TITLE)
+                yield start_tool_call(self._call_id(data), title, kind="other", status="in_progress")
+            case EventType.TOOL_ENDED:
+                output = str(data.get("output") or "")
+                content = [tool_content(text_block(output))] if output else None
+                yield update_tool_call(
+                    self._call_id(data), status="completed" if data["ok"] else "failed", content=content
+                )
+            case EventType.RUN_WARNING:
+                yield said(f"Warning {data['code']}: {data['message']}")
+            case EventType.INTERACTION_EXPIRING:
+                yield said(f"The question is still open; it expires at {data['deadline_at']}.")
+            case _:
+                return
+
+    def _call_id(self, data: dict[str, Any]) -> str:
+        return f"{self._run_id}:{self._turn}:{data['call_id']}"
+
+
+def closing_text(data: dict[str, Any]) -> str:
+    """How a question was closed elsewhere."""
+    by = data.get("answered_with")
+    who = f" by {in_words(by['name'], by['via'])}" if by else ""
+    if data.get("outcome") != InteractionOutcome.ANSWERED:
+        return f"The question is closed: {str(data.get('outcome')).replace('_', ' ')}{who}."
+    response = data.get("response")
+    return f"Answered{who}" + ("." if response is None else f": {_shown(response)}")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[SessionUpdate]:
+    """How a run ended: its output, or why there is none, and a link to each of its files."""
+    match run.state:
+        case RunState.SUCCEEDED:
+            document = json.dumps(result.data, ensure_ascii=False, indent=2)
+            yield said(f"Run {run.id} succeeded.\n\n```json\n{document}\n```")
+        case RunState.CANCELED:
+            by = f" by {in_words(run.canceled_by.name, run.canceled_by.via)}" if run.canceled_by else ""
+            yield said(f"Run {run.id} was canceled{by}.")
+        case _:
+            yield said(_failure(run))
+    for artifact in result.artifacts:
+        yield _file(artifact, artifact_uri)
+
+
+def _failure(run: Run) -> str:
+    error = run.error
+    if error is None:
+        return f"Run {run.id} failed."
+    lines = [f"Run {run.id} failed: {error.code}: {error.message}"]
+    if error.cause:
+        lines.append(f"Cause: {error.cause}")
+    if error.detail:
+        lines.append(f"```\n{error.detail.strip()}\n```")
+    return "\n\n".join(lines)
+
+
+def _file(artifact: Artifact, uri: str) -> SessionUpdate:
+    link = resource_link_block(artifact.path, f"{uri}/{quote(artifact.path)}", size=artifact.size)
+    return update_agent_message(link)

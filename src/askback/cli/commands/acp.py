@@ -1,0 +1,62 @@
+"""`askback acp`: lets editors and chat bridges that speak ACP run skills on a server."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+from askback.cli import connection, exit_codes, options
+from askback.cli.help import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from askback.client import AsyncClient
+    from askback.settings import Settings
+
+INSTALL = "install it with: pip install 'askback[acp]' (with pipx: pipx inject askback 'askback[acp]')"
+
+
+@click.command("acp", cls=Command, examples=("askback acp", "askback acp --engine codex --workdir"))
+@click.option("--engine", metavar="NAME", help="Engine of every run; default: as the server chooses.")
+@click.option("--workdir", is_flag=True, help="Let the engine work in the folder of the session (setting workdirs).")
+@options.common
+@connection.server_options
+def command(
+    settings: Settings, as_json: bool, engine: str | None, workdir: bool, url: str | None, token: str | None
+) -> int:
+    """Speak the Agent Client Protocol (ACP) on stdin and stdout. An editor starts this command.
+
+    Skills are slash commands, and questions are asked in the chat. The runs belong to the server: they continue if
+    the editor is closed, and can be answered elsewhere.
+    """
+    if sys.stdin.isatty():
+        raise click.UsageError("an editor starts this command, and speaks ACP with it; see docs/guides/acp.md")
+    if missing_package():
+        message = f"the package agent-client-protocol is not installed; {INSTALL}"
+        raise exit_codes.CommandFailed("PACKAGE_MISSING", message, exit_code=exit_codes.FAILED)
+    # An extra, and it loads a lot.
+    from askback.cli.acp.agent import serve
+    from askback.cli.acp.conversation import RunChoices
+
+    def connect() -> tuple[AsyncClient, Path | None]:
+        server = connection.find(settings, url, token)
+        if server is None:
+            raise connection.no_server(settings)
+        local = connection.read_announcement(settings.data_dir)
+        is_local = local is not None and local.url == server.url
+        return server.async_client(), settings.data_dir if is_local else None
+
+    async def main() -> int:
+        await serve(connect, RunChoices(engine=engine, in_folder=workdir))
+        return 0
+
+    return exit_codes.run_async(main)
+
+
+def missing_package() -> bool:
+    """Whether the package of the extra `acp` is missing."""
+    return find_spec("acp") is None
