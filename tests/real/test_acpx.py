@@ -18,6 +18,7 @@ from support.data_folder import ASK, FINISH, World
 from support.program import ASKBACK, environment, here, until
 from support.server import Server
 
+pytestmark = pytest.mark.long
 ACPX = FOLDER / "node_modules" / ".bin" / "acpx"
 SAY = {"say": "Let me see."}
 OWNER_SEC = "600"
@@ -79,7 +80,7 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def acpx(world: World) -> Iterator[Acpx]:
     if not ACPX.exists() or shutil.which("node") is None or not Path("/proc").is_dir():
-        pytest.skip("acpx is not in tests/real/node_modules; run `npm ci --prefix tests/real`")
+        pytest.skip("acpx is not installed: npm install --no-save --prefix tests/real acpx@0.19.1")
     program = Acpx(world)
     try:
         yield program
