@@ -54,6 +54,7 @@ class ServerSettings(Section):
     )
     allowed_origins: tuple[Annotated[str, StringConstraints(pattern=_ORIGIN, max_length=300)], ...] = Field(
         (),
+        examples=["https://app.example"],
         description="Origins of pages that may call the API with a token (CORS), such as `https://app.example`. Cookies are never accepted from them.",
     )
     public_url: str | None = Field(

@@ -76,8 +76,8 @@ def example_at(model: type[BaseModel], path: Sequence[str | int]) -> str | None:
     examples: Sequence[Any] | None = None
     for name in path:
         if not _is_section(kind):
-            kind = _entry_kind(kind)
-        if isinstance(name, str) and name in kind.model_fields:
+            kind = next((each for each in get_args(kind) if _is_section(each)), None)
+        if isinstance(name, str) and kind is not None and name in kind.model_fields:
             examples, kind = kind.model_fields[name].examples, kind.model_fields[name].annotation
     return str(examples[0]) if examples else None
 

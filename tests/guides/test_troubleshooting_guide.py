@@ -69,7 +69,7 @@ def test_every_setting_and_option_of_a_run_exists() -> None:
         span for span in SPANS if re.fullmatch(r"[a-z_]+(?:\.[A-Za-z_]+)+", span) and span.partition(".")[0] in sections
     }
     assert len(named) >= 10
-    tables = {key.rpartition(".")[0] for key in keys}
+    tables = {key.rpartition(".")[0].removesuffix("[]") for key in keys}
     assert named - keys - tables == set()
     options = {span for span in SPANS if span in RunOptions.__dataclass_fields__}
     assert options == {"turn_timeout_sec", "session_timeout_sec", "repair_attempts", "interactive_profile", "effort"}

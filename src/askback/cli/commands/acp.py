@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -33,7 +35,7 @@ def command(
     Skills are slash commands, and questions are asked in the chat. The runs belong to the server: they continue if
     the editor is closed, and can be answered elsewhere.
     """
-    if sys.stdin.isatty():
+    if not (_is_pipe(sys.stdin) and _is_pipe(sys.stdout)):
         raise click.UsageError("an editor starts this command, and speaks ACP with it; see docs/guides/acp.md")
     if missing_package():
         message = f"the package agent-client-protocol is not installed; {INSTALL}"
@@ -55,6 +57,12 @@ def command(
         return 0
 
     return exit_codes.run_async(main)
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    """Whether another program is at the other end. A terminal, a file or `/dev/null` cannot speak the protocol."""
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def missing_package() -> bool:
