@@ -198,14 +198,14 @@ def link_to(client: httpx.Client, skill: str) -> tuple[str, str]:
 def test_a_file_is_the_answer_of_a_link(server: Server, client: httpx.Client, furnished: World) -> None:
     run_id, path = link_to(client, "filing")
     with calling(server.url, None) as stranger:
-        answered = stranger.post(f"{path}/file", files={"file": ("../plan.txt", b"by train")})
+        answered = stranger.post(f"{path}/file", files={"file": ("../sent-by-link.txt", b"by train")})
         assert answered.status_code == 202
-        assert answered.json()["response"].endswith("/plan.txt")
+        assert answered.json()["response"].endswith("/sent-by-link.txt")
     assert over(client, run_id)["state"] == "succeeded"
-    (copy,) = (furnished.data_dir / "runs" / run_id / "work").rglob("plan.txt")
+    (copy,) = (furnished.data_dir / "runs" / run_id / "work").rglob("sent-by-link.txt")
     assert copy.read_bytes() == b"by train"
     uploads = furnished.data_dir / "uploads"
-    (kept,) = uploads.rglob("plan.txt")
+    (kept,) = uploads.rglob("sent-by-link.txt")
     assert client.delete(f"/v1/runs/{run_id}").status_code == 204
     assert not kept.exists(), "it is deleted with the run"
 

@@ -104,14 +104,14 @@ def test_only_an_administrator_sees_tokens(server: Server, client: httpx.Client,
     with held(server, client, name, scope) as curious:
         for method, path, body in (
             ("GET", "/v1/tokens", None),
-            ("POST", "/v1/tokens", {"name": "mine", "scopes": ["admin"]}),
+            ("POST", "/v1/tokens", {"name": "self-made", "scopes": ["admin"]}),
             ("DELETE", f"/v1/tokens/{name}", None),
             ("GET", "/v1/invitations", None),
             ("POST", "/v1/invitations", {"token": name}),
             ("DELETE", "/v1/invitations/00000000", None),
         ):
             refused(curious.request(method, path, json=body), 403, "SCOPE_MISSING")
-    assert "mine" not in listed(client)
+    assert "self-made" not in listed(client)
 
 
 def test_a_list_shows_when_and_by_which_way_a_token_was_used_and_who_is_signed_in(
