@@ -26,7 +26,7 @@ def test_events_are_numbered_without_gaps_and_tell_the_whole_story(tmp_path: Pat
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         types = [event.type for event in events]
         for kind in EventType:
-            if kind not in (EventType.RUN_WARNING, EventType.USAGE):
+            if kind not in (EventType.RUN_WARNING, EventType.USAGE, EventType.INTERACTION_EXPIRING):
                 assert kind in types, kind
         moves = [(event.data["from"], event.data["to"]) for event in events if event.type is EventType.RUN_STATE]
         assert moves == [
