@@ -142,7 +142,12 @@ def test_every_page_has_the_whole_policy_and_nothing_inline(known: httpx.Client,
 
 
 def test_files_of_the_page_have_their_types_and_are_fetched_once(known: httpx.Client) -> None:
-    kinds = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+    kinds = {
+        ".js": "text/javascript; charset=utf-8",
+        ".css": "text/css; charset=utf-8",
+        ".svg": "image/svg+xml",
+        ".png": "image/png",
+    }
     for path in sorted(STATIC.iterdir()):
         answer = known.get(f"/static/{path.name}")
         assert (answer.status_code, answer.content) == (200, path.read_bytes())
