@@ -16,6 +16,11 @@ FORM = {
     "properties": {"name": {"type": "string"}, "count": {"type": "integer", "minimum": 1}},
 }
 INPUT = {"type": "object", "required": ["place"], "properties": {"place": {"type": "string"}}}
+PART_SECRET = {
+    "type": "object",
+    "required": ["user", "password"],
+    "properties": {"user": {"type": "string"}, "password": {"type": "string", "format": "password"}},
+}
 FINISH_RED = {"finish": {"colour": "red"}}
 
 
@@ -25,6 +30,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.skill([ASK], [{"write": {"path": "artifacts/deep/a b.txt", "text": "{{reply}}\n"}}, FINISH], name="asking")
     world.skill([{"ask": {**ASK["ask"], "kind": "form", "response_schema": FORM}}], [FINISH_RED], name="form")
     world.skill([{"ask": {**ASK["ask"], "kind": "secret", "options": []}}], [FINISH_RED], name="secretive")
+    partly = {**ASK["ask"], "kind": "form", "options": [], "response_schema": PART_SECRET}
+    world.skill([{"ask": partly}], [FINISH_RED], name="partly-secret")
     world.skill([FINISH_RED], name="quick", schemas={"input": INPUT})
     world.skill([{"say": "here"}, {"wait_for": "never"}, FINISH_RED], name="endless")
     world.skill([{"misbehave": "auth"}], name="failing")

@@ -71,17 +71,20 @@ def test_an_invalid_form_is_refused_and_leaves_the_run_waiting(one_door: Door) -
     run(test)
 
 
-def test_a_secret_goes_by_its_link_and_never_by_form(one_door: Door) -> None:
+@pytest.mark.parametrize(
+    ("skill", "answer"), [("secretive", "hunter2"), ("partly-secret", {"user": "anna", "password": "hunter2"})]
+)
+def test_a_secret_goes_by_its_link_and_never_by_form(one_door: Door, skill: str, answer: Any) -> None:
     async def test() -> None:
         user = User("decline")
         async with one_door.opened(user) as client:
-            asked = await started(client, "secretive")
+            asked = await started(client, skill)
             assert asked["question"]["secret"] is True
             (shown,) = user.seen
             assert shown.mode == "url"
             assert shown.url == asked["answer_url"]
             about = {"run_id": asked["run_id"], "interaction_id": "colour"}
-            assert "REPLY_INVALID" in await refusal(client, "answer_question", **about, answer="hunter2")
+            assert "REPLY_INVALID" in await refusal(client, "answer_question", **about, answer=answer)
             assert (await called(client, "get_run", run_id=asked["run_id"]))["state"] == "waiting_user"
 
     run(test)

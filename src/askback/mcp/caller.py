@@ -123,13 +123,13 @@ class Caller:
 
     async def closed(self, run: Run, interaction_id: str, until: float, progress: Progress) -> Run:
         """The run when somebody has answered this question elsewhere, or as it is at that moment."""
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         while _asks(run, interaction_id) and time.monotonic() < until:
             await asyncio.sleep(_POLL_SEC)
             run = await self.client.get_run(run.id)
-            if time.monotonic() - told >= PROGRESS_SEC:
-                told = time.monotonic()
-                await progress(told - began, f"run {run.id} waits for its user")
+            if time.monotonic() - reported >= PROGRESS_SEC:
+                reported = time.monotonic()
+                await progress(reported - began, f"run {run.id} waits for its user")
         return run
 
     async def envelope(self, run: Run, *, found: bool = False) -> Envelope:

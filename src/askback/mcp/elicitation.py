@@ -49,7 +49,7 @@ class Form:
 
 def form_of(asked: Interaction) -> Form | None:
     """The form for a question; None if it cannot be asked by form."""
-    if asked.secret or asked.kind in _NOT_BY_FORM:
+    if asked.asks_secrets or asked.kind in _NOT_BY_FORM:
         return None
     schema = asked.response_schema
     whole = schema is not None and schema.get("type") == "object"

@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             options=list(asked.options),
             default=asked.default,
             response_schema=asked.response_schema,
-            secret=asked.secret,
+            secret=asked.asks_secrets,
         )
 
 
@@ -119,7 +119,7 @@ def _message(run: Run, answer_url: str | None, *, found: bool) -> str:
 def _next_step(run: Run, answer_url: str | None) -> str:
     asked = run.pending_interaction
     match run.state:
-        case RunState.WAITING_USER if asked is not None and asked.secret:
+        case RunState.WAITING_USER if asked is not None and asked.asks_secrets:
             where = "at answer_url" if answer_url else "on the page of the server or with: askback reply"
             return f"The run asks for a secret. Tell the user to answer {where}; then call get_run."
         case RunState.WAITING_USER:

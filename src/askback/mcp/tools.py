@@ -92,7 +92,7 @@ async def _get_run(call: ToolCall) -> Returned:
 async def _answer_question(call: ToolCall) -> Returned:
     wanted = call.read(given.AnswerQuestion)
     asked = await call.caller.client.interaction(wanted.run_id)
-    if asked.interaction_id == wanted.interaction_id and asked.secret:
+    if asked.interaction_id == wanted.interaction_id and asked.asks_secrets:
         message = "this question asks for a secret, which must not pass through a model: the user answers at answer_url"
         return refused("REPLY_INVALID", message)
     answer = wanted.answer

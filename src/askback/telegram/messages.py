@@ -72,8 +72,8 @@ def question(
 def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
     """For an address that a button may not have, such as one without a domain."""
     kept = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
-    told = draft.text.replace(texts("open_link"), texts("open_address"))
-    text = f"{cut(told, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
+    changed = draft.text.replace(texts("open_link"), texts("open_address"))
+    text = f"{cut(changed, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
     return Draft(text=text, keyboard=kept)
 
 

@@ -89,6 +89,11 @@ class Interaction(Shape):
         return self.secrecy.whole
 
     @property
+    def asks_secrets(self) -> bool:
+        """Whether the answer, or a part of it, is secret."""
+        return self.secrecy.any
+
+    @property
     def heading(self) -> str:
         """The question for one line."""
         return forms.heading(self.prompt, self.questions)

@@ -96,7 +96,7 @@ class AskbackAgent:
         if not is_id(session_id):
             raise RequestError(_NOT_FOUND, f"there is no session {session_id[:80]!r}")
         if (known := self._sessions.get(session_id)) is not None and known.work is not None:
-            raise RequestError(INVALID_REQUEST, "a prompt of this session is in progress")
+            raise RequestError(INVALID_REQUEST, "another prompt is in progress")
         session = await self._open(session_id, cwd)
         with _errors_sent():
             async for update in replay.replayed(session):
@@ -138,7 +138,7 @@ class AskbackAgent:
     async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
         session = self._session(session_id)
         if session.work is not None:
-            problem = "a prompt of this session is in progress; wait until it ends, or cancel it"
+            problem = "another prompt is in progress; wait until it ends, or cancel it"
             raise RequestError(INVALID_REQUEST, problem)
         session.canceled = False
         conversation = Conversation(session, self._client, self._reach, self._choices)

@@ -92,8 +92,8 @@ def install(
             _confirm(change)
         change.write()
     if as_json:
-        told = {"client": client, "path": str(change.path), "entry": change.entry}
-        output.print_json({**told, "written": written, "present": change.present})
+        shown = {"client": client, "path": str(change.path), "entry": change.entry}
+        output.print_json({**shown, "written": written, "present": change.present})
     elif only_print:
         output.to_stderr(f"{change.path} would get:")
         print(change.entry)
