@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
+PEERS := tests/peers/node_modules/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
 FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-xdist
@@ -28,10 +29,10 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+test: check $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
 
-engines: $(VENV)/.dev $(CLIS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
+engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
@@ -140,6 +141,16 @@ $(CLIS): $(REAL)/package-lock.json
 		npm ci --silent --prefix $(REAL) && touch $@; \
 	else \
 		echo "no npm here: the tests with the real engines will be skipped"; \
+	fi
+
+# Other people's clients and test suites of MCP and ACP. `npm ci` refuses a lock without the packages of other platforms.
+
+$(PEERS): tests/peers/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "set-up: installing the clients of MCP and ACP that the tests drive (about 400 MB)"; \
+		npm install --no-save --silent --prefix tests/peers && touch $@; \
+	else \
+		echo "no npm here: the tests with other clients of MCP and ACP will be skipped"; \
 	fi
 
 $(TYPESCRIPT): clients/typescript/package-lock.json
