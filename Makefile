@@ -13,7 +13,7 @@ CLIS := $(REAL)/node_modules/.installed
 PEERS := tests/peers/node_modules/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
-FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-xdist
+FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
 FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
 	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
 	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
