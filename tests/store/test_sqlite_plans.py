@@ -20,8 +20,10 @@ from stores import opened
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run, RunState
 from askback.store.base import LabelSet, RunFilter, Store
-from askback.store.sqlite import outbox, reads, statistics
-from askback.store.sqlite.connection import open_reader, open_writer, statements
+from askback.store.sql import reads, statistics
+from askback.store.sqlite.connection import DIALECT, SqliteConnection, open_reader, open_writer
+
+statements = DIALECT.statements
 
 FOR_PEOPLE = {"count_runs", "inbox_count"}
 """Statements that may read all there is; none of them is on the way of a run."""
@@ -31,15 +33,15 @@ STATEMENTS = {
     **statements("deletion"),
     **statements("chats"),
     **{f"open_questions.{name}": sql for name, sql in statements("open_questions").items()},
-    **{name: outbox.statement(name) for name in statements("outbox")},
+    **statements("outbox"),
     **{
         name: sql
         for name, sql in statements("reads").items()
         if name not in FOR_PEOPLE | {"list_runs", "list_labelled"}
     },
     **{name: sql for name, sql in statements("statistics").items() if "{" not in sql and name != "labelled_days"},
-    **{f"finished_by_{column}": statistics.adding_up_by(column) for column in ("day", "skill", "engine")},
-    "finished_labelled": statistics.adding_up_by("day", frozenset({("customer", "4711")})),
+    **{f"finished_by_{column}": statistics.adding_up_by(DIALECT, column) for column in ("day", "skill", "engine")},
+    "finished_labelled": statistics.adding_up_by(DIALECT, "day", frozenset({("customer", "4711")})),
 }
 FILTERS = [
     RunFilter(state=state, skill=skill, engine=engine)
@@ -55,12 +57,12 @@ MAY_BE_SCANNED = (
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
+def connection(tmp_path: Path) -> Iterator[SqliteConnection]:
     with closing(open_writer(tmp_path / "askback.db")) as connection:
         yield connection
 
 
-def plan(connection: apsw.Connection, sql: str) -> list[str]:
+def plan(connection: SqliteConnection, sql: str) -> list[str]:
     names = re.findall(r"(?<!\"):(\w+)", sql)
     bindings: Any = dict.fromkeys(names, 1) if names else (1,) * sql.count("?")
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
@@ -71,13 +73,13 @@ def scans(steps: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_no_statement_scans_a_table(connection: apsw.Connection, name: str) -> None:
+def test_no_statement_scans_a_table(connection: SqliteConnection, name: str) -> None:
     assert scans(plan(connection, STATEMENTS[name])) == []
 
 
 @pytest.mark.parametrize("where", FILTERS, ids=str)
-def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -> None:
-    sql, _ = reads.filtered(where)
+def test_no_list_scans_or_sorts(connection: SqliteConnection, where: RunFilter) -> None:
+    sql, _ = reads.filtered(DIALECT, where)
     [step] = plan(connection, sql)
     assert step.startswith("SEARCH runs USING")
     wanted = [name for name in ("state", "skill", "engine") if getattr(where, name) is not None]
@@ -89,8 +91,8 @@ def test_no_list_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -
 
 @pytest.mark.contract("N-5")
 @pytest.mark.parametrize("where", FILTERS, ids=str)
-def test_no_list_by_label_scans_or_sorts(connection: apsw.Connection, where: RunFilter) -> None:
-    sql, _ = reads.filtered(replace(where, labels=LABELS))
+def test_no_list_by_label_scans_or_sorts(connection: SqliteConnection, where: RunFilter) -> None:
+    sql, _ = reads.filtered(DIALECT, replace(where, labels=LABELS))
     steps = plan(connection, sql)
     assert scans(steps) == []
     assert not any("TEMP B-TREE" in step for step in steps)
@@ -104,20 +106,20 @@ def test_no_list_by_label_scans_or_sorts(connection: apsw.Connection, where: Run
 
 @pytest.mark.parametrize("where", FILTERS, ids=str)
 @pytest.mark.parametrize("labels", [frozenset(), LABELS], ids=["any", "labelled"])
-def test_no_count_scans(connection: apsw.Connection, where: RunFilter, labels: LabelSet) -> None:
-    sql, _ = statistics.counting(replace(where, labels=labels))
+def test_no_count_scans(connection: SqliteConnection, where: RunFilter, labels: LabelSet) -> None:
+    sql, _ = statistics.counting(DIALECT, replace(where, labels=labels))
     steps = plan(connection, sql)
     assert scans(steps) == []
     assert any(step.startswith("SEARCH runs USING") for step in steps)
 
 
-def test_a_scan_would_be_seen(connection: apsw.Connection) -> None:
+def test_a_scan_would_be_seen(connection: SqliteConnection) -> None:
     assert scans(plan(connection, "SELECT doc FROM runs WHERE doc = ?"))
     assert scans(plan(connection, statements("reads")["count_runs"]))
 
 
 @pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions", "open_questions.oldest"])
-def test_no_list_of_questions_sorts(connection: apsw.Connection, name: str) -> None:
+def test_no_list_of_questions_sorts(connection: SqliteConnection, name: str) -> None:
     assert [step for step in plan(connection, STATEMENTS[name]) if "TEMP B-TREE" in step] == []
 
 
@@ -155,7 +157,7 @@ async def fill(store: Store, count: int) -> None:
 
 LATE, ANNOUNCED = at(TIMEOUT_SEC - 60), timedelta(seconds=600)
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
-READS: dict[str, Callable[[apsw.Connection], Any]] = {
+READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "get": lambda connection: reads.get(connection, "mine-0"),
     "events": lambda connection: reads.events(connection, "mine-0", 0, 10),
     "interactions": lambda connection: reads.interactions(connection, "late-0"),
@@ -204,7 +206,7 @@ def small_and_large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return folders
 
 
-def steps(folder: Path, read: Callable[[apsw.Connection], Any]) -> int:
+def steps(folder: Path, read: Callable[[SqliteConnection], Any]) -> int:
     taken: list[int] = []
     with closing(open_reader(folder / "askback.db")) as connection:
         connection.trace_v2(

@@ -19,11 +19,11 @@ from askback.core import lifecycle
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import RunRequest
 from askback.store.base import RunFilter, Store
+from askback.store.sql import reads
+from askback.store.sql.writes import Change, Creation
 from askback.store.sqlite import connection as connections
-from askback.store.sqlite import reads
 from askback.store.sqlite.connection import open_reader, open_writer
 from askback.store.sqlite.writer import Writer
-from askback.store.sqlite.writes import Change, Creation
 
 
 def creation(run_id: str, size: int = 1) -> Creation:
@@ -35,7 +35,7 @@ def creation(run_id: str, size: int = 1) -> Creation:
 async def writing(path: Path, notified: list[Change] | None = None) -> AsyncIterator[tuple[Writer, apsw.Connection]]:
     connection = open_writer(path)
     changes: list[Change] = [] if notified is None else notified
-    writer = Writer(connection, path, notify=changes.append, wake=lambda run_ids: None)
+    writer = Writer(connection, path, notify=lambda change, _: changes.append(change), wake=lambda run_ids: None)
     try:
         yield writer, connection
     finally:
@@ -93,7 +93,7 @@ def test_callers_are_answered_before_listeners_are_told(tmp_path: Path) -> None:
         order: list[str] = []
         told = asyncio.Event()
         connection = open_writer(tmp_path / "askback.db")
-        writer = Writer(connection, tmp_path / "askback.db", notify=lambda _: told.set(), wake=lambda _: None)
+        writer = Writer(connection, tmp_path / "askback.db", notify=lambda *_: told.set(), wake=lambda _: None)
 
         async def call() -> None:
             await writer.write(creation("run-1"))

@@ -7,7 +7,6 @@ import itertools
 import json
 from collections.abc import Sequence
 
-import apsw
 import pytest
 from lives import (
     DECIDED,
@@ -31,7 +30,7 @@ from askback.core.interactions import InboxOrder, InteractionOutcome
 from askback.core.runs import SHARED, Run, RunOptions, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied, TurnLost
 from askback.store.base import InboxCount, InboxFilter, RunFilter, RunPage, Store, move
-from askback.store.sqlite.search import register, words_of
+from askback.store.sql.search import mentions, words_of
 
 
 def ids(runs: Sequence[Run] | RunPage) -> list[str]:
@@ -188,8 +187,6 @@ def test_questions_are_filtered_and_counted_by_skill_engine_and_words(open_store
 def test_words_are_found_in_the_prompt_and_in_the_texts_of_the_context() -> None:
     asked = {"prompt": "Pay the invoice?", "context": {"amount": 240, "notes": ["above the Order", None]}}
     doc = json.dumps({"skill": {"id": "office"}, "summary": None, "pending_interaction": asked})
-    connection = apsw.Connection(":memory:")
-    register(connection)
     for text, expected in (
         ("INVOICE", 1),
         ("240 order", 1),
@@ -198,8 +195,7 @@ def test_words_are_found_in_the_prompt_and_in_the_texts_of_the_context() -> None
         ("amount", 0),
         ("none", 0),
     ):
-        assert connection.execute("SELECT mentions(?, ?)", (doc, words_of(text))).get == expected
-    connection.close()
+        assert mentions(doc, words_of(text)) == expected
 
 
 def replied(run: Run, seconds: float) -> Replied:

@@ -7,13 +7,13 @@ import sys
 
 from lives import new_run
 
-from askback.store.sqlite import rows
+from askback.store.sql import rows
 
 # Threads that come one after the other, and are switched between at every chance, each reading its first run.
 PROGRAM = """
 import sys, threading, time
 sys.setswitchinterval(1e-5)
-from askback.store.sqlite import rows
+from askback.store.sql import rows
 document = sys.stdin.read()
 def read(delay):
     time.sleep(delay)

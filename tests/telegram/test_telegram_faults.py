@@ -13,7 +13,7 @@ import pytest
 from askback.bootstrap.data_folder import DATABASE
 from askback.client import Client
 from askback.core.interactions import Interaction
-from askback.store.sqlite import reads
+from askback.store.sql import reads
 from askback.store.sqlite.connection import open_reader
 from support.data_folder import ASK, FINISH, World
 from support.program import askback, until

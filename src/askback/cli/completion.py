@@ -95,8 +95,8 @@ def _found(given: dict[str, Any], *states: str) -> Iterable[CompletionItem]:
 def _of_folder(path: Path, states: tuple[str, ...]) -> list[CompletionItem]:
     from askback.core.runs import RunState
     from askback.store.base import RunFilter
+    from askback.store.sql.reads import list_runs
     from askback.store.sqlite.connection import open_reader
-    from askback.store.sqlite.reads import list_runs
 
     if not path.is_file():
         return []

@@ -31,7 +31,7 @@ from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
 from askback.service import Service
-from askback.store.sqlite.connection import statements
+from askback.store.sqlite.connection import DIALECT
 from askback.work.turn import process
 
 
@@ -63,10 +63,10 @@ def _without_guardian() -> None:
 
 def _without_fence() -> None:
     """Whoever writes a run's state last has won, also when what was decided is out of date."""
-    sql = dict(statements("writes"))
+    sql = dict(DIALECT.statements("writes"))
     unfenced = {name: text.replace(" AND version = :before", "") for name, text in sql.items()}
     assert unfenced != sql
-    statements("writes").update(unfenced)  # type: ignore[attr-defined]
+    DIALECT.statements("writes").update(unfenced)  # type: ignore[attr-defined]
 
 
 def _without_live_snapshots() -> None:

@@ -6,7 +6,6 @@ A file that is not ours, damaged or too new is left unchanged, byte for byte.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -20,7 +19,10 @@ from urllib.parse import quote
 import apsw
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.store.sqlite import errors, search
+from askback.store.sql import connection as shared
+from askback.store.sql import search
+from askback.store.sql.connection import Values
+from askback.store.sqlite import errors
 
 T = TypeVar("T")
 
@@ -36,7 +38,38 @@ _CHECKED_WITH_LOG_BYTES = 64 * 2**20
 """The same if there is a log: the last program crashed, or the file was replaced."""
 
 
-def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connection:
+_FOLDER = files("askback.store.sqlite").joinpath("sql")
+DIALECT = shared.Dialect(_FOLDER)
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    return shared.migrations(_FOLDER.joinpath("migrations"))
+
+
+class SqliteConnection(apsw.Connection):
+    """Implements `store.sql.Connection`."""
+
+    def statements(self, file: str) -> Mapping[str, str]:
+        return DIALECT.statements(file)
+
+    def fetch(self, sql: str, values: Values | None = None) -> list[Any]:
+        """Fetch all rows at once: an unfinished statement would prevent checkpoints of the log."""
+        rows: list[Any] = self.execute(sql, values).fetchall()
+        return rows
+
+    def fetch_page(self, sql: str, values: Values, *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
+        with closing(self.execute(sql, values)) as cursor:
+            return shared.first_rows(cursor, size=size, max_bytes=max_bytes)
+
+    def value(self, sql: str, values: Values | None = None) -> Any:
+        return self.execute(sql, values).get
+
+    def exclude_others(self, what: str) -> None:
+        """Nothing: only one transaction writes at a time."""
+
+
+def open_writer(path: Path, scripts: Sequence[str] | None = None) -> SqliteConnection:
     """The connection that writes. Creates the file if needed, and migrates its schema."""
     scripts = migrations() if scripts is None else scripts
     with errors.faults_of(path):
@@ -58,7 +91,7 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> apsw.Connec
     return connection
 
 
-def open_reader(path: Path) -> apsw.Connection:
+def open_reader(path: Path) -> SqliteConnection:
     # Without SQLITE_OPEN_CREATE: if the file has been removed, there is nothing to read.
     connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -66,35 +99,12 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def fetch(connection: apsw.Connection, sql: str, bindings: apsw.Bindings | None = None) -> list[Any]:
-    """Fetch all rows at once: an unfinished statement would prevent checkpoints of the log."""
-    rows: list[Any] = connection.execute(sql, bindings).fetchall()
-    return rows
-
-
-def fetch_page(
-    connection: apsw.Connection, sql: str, bindings: apsw.Bindings, *, size: int, max_bytes: int
-) -> tuple[list[Any], bool]:
-    """The first rows, at most `size` and with at most `max_bytes` in their last column, and whether more follow.
-
-    The first row is always included, however large. The statement must select one row more than `size`.
-    """
-    found: list[Any] = []
-    with closing(connection.execute(sql, bindings)) as cursor:
-        for row in cursor:
-            max_bytes -= len(row[-1])
-            if len(found) == size or (found and max_bytes < 0):
-                return found, True
-            found.append(row)
-    return found, False
-
-
-def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
-    connection = apsw.Connection(os.fspath(path), flags=flags)
+def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> SqliteConnection:
+    connection = SqliteConnection(os.fspath(path), flags=flags)
     # Closing must not checkpoint the log into a file that may turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
-    search.register(connection)
+    connection.create_scalar_function("mentions", search.mentions, 2, deterministic=True)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
     # Deleted content must not remain in the free part of a page.
     connection.execute("PRAGMA secure_delete = FAST")
@@ -125,7 +135,7 @@ def _log_size(path: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> None:
+def _refuse_unreadable(connection: SqliteConnection, path: Path, known: int) -> None:
     found = _patiently(lambda: int(connection.pragma("user_version")))
     empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
     ours = connection.pragma("application_id") == APPLICATION_ID
@@ -140,28 +150,28 @@ def _refuse_unreadable(connection: apsw.Connection, path: Path, known: int) -> N
         refuse_unsound(connection, path)
 
 
-def _belongs(connection: apsw.Connection, path: Path) -> bool:
+def _belongs(connection: SqliteConnection, path: Path) -> bool:
     """Whether the log belongs to this database: a run must have the same number with and without the log."""
     sql = "SELECT number, id FROM runs ORDER BY number LIMIT 1"
     address = f"file:{quote(os.fsencode(path))}?immutable=1"
-    without_log = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    without_log = SqliteConnection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
-        first = fetch(without_log, sql)
+        first = without_log.fetch(sql)
     except apsw.Error:
         # The database is still being created: there is nothing to compare with.
         return True
     finally:
         without_log.close()
-    return all(fetch(connection, "SELECT id FROM runs WHERE number = ?", row[:1]) in ([], [row[1:]]) for row in first)
+    return all(connection.fetch("SELECT id FROM runs WHERE number = ?", row[:1]) in ([], [row[1:]]) for row in first)
 
 
-def refuse_unsound(connection: apsw.Connection, path: Path) -> None:
+def refuse_unsound(connection: SqliteConnection, path: Path) -> None:
     verdict = connection.execute("PRAGMA quick_check(1)").get
     if verdict != "ok":
         raise errors.corrupt(path, str(verdict).strip())
 
 
-def _migrate(connection: apsw.Connection, scripts: Sequence[str]) -> None:
+def _migrate(connection: SqliteConnection, scripts: Sequence[str]) -> None:
     if connection.pragma("user_version") == len(scripts):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -185,37 +195,6 @@ def _patiently(attempt: Callable[[], T]) -> T:
             if time.monotonic() > give_up_at:
                 raise
             time.sleep(0.01)
-
-
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
-
-
-HAS_LABELS = """NOT EXISTS (
-    SELECT 1 FROM json_each(:labels)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM run_labels
-        WHERE run_labels.name = json_each.value ->> 0 AND run_labels.value = json_each.value ->> 1
-            AND run_labels.run = runs.number
-    )
-)"""
-"""That the row of `runs` has all labels of `:labels`: pairs of name and value, as JSON."""
-
-
-@cache
-def statements(file: str) -> Mapping[str, str]:
-    """The named statements of `sql/<file>.sql`, with the condition `{has_labels}` filled in."""
-    text = files("askback.store.sqlite").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
-    _, *parts = _NAME.split(text.replace("{has_labels}", HAS_LABELS))
-    return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
-
-
-@cache
-def migrations() -> tuple[str, ...]:
-    """The scripts that create the schema, in order. Script n leads to version n."""
-    folder = files("askback.store.sqlite").joinpath("sql", "migrations")
-    scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return tuple(entry.read_text(encoding="utf-8") for _, entry in scripts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

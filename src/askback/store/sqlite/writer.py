@@ -18,9 +18,9 @@ from pathlib import Path
 
 import apsw
 
+from askback.store.sql.writes import Change, Write
 from askback.store.sqlite import errors
-from askback.store.sqlite.connection import Presence
-from askback.store.sqlite.writes import Change, Write
+from askback.store.sqlite.connection import Presence, SqliteConnection
 
 MAX_BATCH = 256
 CHECKPOINT_PAGES = 1000
@@ -42,17 +42,17 @@ class TransactionLost(Exception):
 
 
 class Writer:
-    """After a commit, `notify` is called in the event loop with each change, and `wake` in the writer's thread.
+    """After a commit, `notify` is called in the event loop with each change and the time of the commit, on the monotonic clock, and `wake` in the writer's thread.
 
     `measure` gets the duration of every commit, in the writer's thread.
     """
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        connection: SqliteConnection,
         path: Path,
         *,
-        notify: Callable[[Change], None],
+        notify: Callable[[Change, float], None],
         wake: Callable[[Collection[str]], None],
         measure: Callable[[float], None] = lambda seconds: None,
     ) -> None:
@@ -63,8 +63,6 @@ class Writer:
         self._notify = notify
         self._wake = wake
         self._measure = measure
-        self.committed_at = 0.0
-        """When the changes of the current `notify` were committed, on the monotonic clock."""
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._log_pages = 0
@@ -181,7 +179,6 @@ class Writer:
             self._wake(changed)
 
     def _deliver(self, settled: Sequence[Settled], committed_at: float) -> None:
-        self.committed_at = committed_at
         for job, outcome in settled:
             if job.answer.done():
                 continue
@@ -191,7 +188,7 @@ class Writer:
                 job.answer.set_exception(outcome)
         for _, outcome in settled:
             if isinstance(outcome, Change) and outcome.changed_id is not None:
-                self._notify(outcome)
+                self._notify(outcome, committed_at)
 
     # The log.
 

@@ -3,11 +3,11 @@ INSERT INTO daily_runs
     (day, skill, engine, state, code, runs, input_tokens, output_tokens, cached_tokens, total_tokens)
 VALUES (:day, :skill, :engine, :state, :code, 1, :input_tokens, :output_tokens, :cached_tokens, :total_tokens)
 ON CONFLICT (day, skill, engine, state, code) DO UPDATE SET
-    runs = runs + 1,
-    input_tokens = input_tokens + excluded.input_tokens,
-    output_tokens = output_tokens + excluded.output_tokens,
-    cached_tokens = cached_tokens + excluded.cached_tokens,
-    total_tokens = total_tokens + excluded.total_tokens
+    runs = daily_runs.runs + 1,
+    input_tokens = daily_runs.input_tokens + excluded.input_tokens,
+    output_tokens = daily_runs.output_tokens + excluded.output_tokens,
+    cached_tokens = daily_runs.cached_tokens + excluded.cached_tokens,
+    total_tokens = daily_runs.total_tokens + excluded.total_tokens
 
 -- name: finished_by
 SELECT
@@ -68,7 +68,7 @@ LIMIT :latest
 SELECT count(*) FROM runs WHERE state = :state AND (:labels IS NULL OR {has_labels})
 
 -- name: count_some
-SELECT count(*) FROM (SELECT 1 FROM runs WHERE number > 0 {filters} LIMIT :most)
+SELECT count(*) FROM (SELECT 1 FROM runs WHERE number > 0 {filters} LIMIT :most) AS found
 
 -- name: count_labelled
 SELECT count(*) FROM (
@@ -77,4 +77,4 @@ SELECT count(*) FROM (
     WHERE wanted.name = :label_name AND wanted.value = :label_value {wanted}
         AND runs.number = wanted.run {filters} AND {has_labels}
     LIMIT :most
-)
+) AS found

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import apsw
-
 from askback.core.webhooks import Attempt, BusyReceivers, Delivery, Webhook
-from askback.store.sqlite import outbox, rows
-from askback.store.sqlite.connection import fetch, statements
-from askback.store.sqlite.writes import Change
+from askback.store.sql import outbox, rows
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import Change
 from askback.text.json_text import clean
 
 
@@ -29,9 +27,11 @@ class Registration:
     def of(cls, webhooks: Sequence[Webhook], at: datetime | None) -> Registration:
         return cls(webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks), at=at)
 
-    def write(self, connection: apsw.Connection) -> Change:
-        sql = statements("outbox")
-        known = fetch(connection, sql["server_webhooks"])
+    def write(self, connection: Connection) -> Change:
+        # Two servers that start at once must not both add the same webhook.
+        connection.exclude_others("webhooks of the server")
+        sql = connection.statements("outbox")
+        known = connection.fetch(sql["server_webhooks"])
         existing = {(url, kind, labels): (number, after) for number, url, kind, labels, after in known}
         for columns in self.webhooks:
             same = (columns["url"], columns["kind"], columns["labels"])
@@ -56,20 +56,20 @@ class Claim:
     busy: BusyReceivers
     limit: int
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         which = outbox.busy_columns(self.busy) | {
             "at": rows.micros(self.at),
             "until": rows.micros(self.until),
             "limit": self.limit,
         }
-        numbers = sorted(number for (number,) in fetch(connection, outbox.statement("claim"), which))
+        numbers = sorted(number for (number,) in connection.fetch(connection.statements("outbox")["claim"], which))
         wanted = [number for number in numbers if not self._is_outdated(connection, number)]
         return Change(deliveries=tuple(outbox.due(connection, number) for number in wanted))
 
-    def _is_outdated(self, connection: apsw.Connection, number: int) -> bool:
+    def _is_outdated(self, connection: Connection, number: int) -> bool:
         """Of the reminders of a question that were missed, or could not be sent, only the last one is sent."""
         which = {"number": number, "at": rows.micros(self.at)}
-        return bool(fetch(connection, statements("outbox")["drop_outdated"], which))
+        return bool(connection.fetch(connection.statements("outbox")["drop_outdated"], which))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Note:
     delivery: Delivery
     attempt: Attempt
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         again, delivered = self.attempt.next_attempt_at, self.attempt.delivered_at
         columns = {
             "number": self.delivery.number,
@@ -89,5 +89,5 @@ class Note:
             "next_attempt_at": None if again is None else rows.micros(again),
             "delivered_at": None if delivered is None else rows.micros(delivered),
         }
-        connection.execute(statements("outbox")["note_attempt"], columns)
+        connection.execute(connection.statements("outbox")["note_attempt"], columns)
         return Change()

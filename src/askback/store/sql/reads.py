@@ -1,18 +1,12 @@
-"""The reads of the store, and the threads and connections that they use."""
+"""The reads of the store."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeVar
-
-import apsw
+from typing import Any
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
@@ -31,52 +25,52 @@ from askback.store.base import (
     RunFilter,
     RunPage,
 )
-from askback.store.sqlite import audit, errors, outbox, rows
-from askback.store.sqlite.connection import Presence, fetch, fetch_page, open_reader, statements
-from askback.store.sqlite.labels import label_values, labelled
-from askback.store.sqlite.search import words_of
+from askback.store.sql import audit, outbox, rows
+from askback.store.sql.connection import Connection, StatementSource
+from askback.store.sql.labels import label_values, labelled
+from askback.store.sql.search import words_of
 from askback.text.json_text import clean
 
 _MAX_INTEGER = 2**63 - 1
 _MAX_PAGE = 10_000
 
 
-def get(connection: apsw.Connection, run_id: str) -> Run:
+def get(connection: Connection, run_id: str) -> Run:
     return rows.load_run(_one(connection, "get", run_id)[0])
 
 
-def check_labels(connection: apsw.Connection, run_id: str, labels: LabelSet) -> None:
+def check_labels(connection: Connection, run_id: str, labels: LabelSet) -> None:
     """The same steps and the same refusal for a run with other labels as for one that does not exist."""
     which = label_values(labels) | {"id": clean(run_id)}
-    if not fetch(connection, statements("reads")["check_labels"], which):
+    if not connection.fetch(connection.statements("reads")["check_labels"], which):
         raise _missing(run_id)
 
 
-def request(connection: apsw.Connection, run_id: str) -> RunRequest:
+def request(connection: Connection, run_id: str) -> RunRequest:
     return rows.load_request(*_one(connection, "request", run_id))
 
 
-def result(connection: apsw.Connection, run_id: str) -> Json:
+def result(connection: Connection, run_id: str) -> Json:
     data = _one(connection, "result", run_id)[0]
     return None if data is None else rows.load(data)
 
 
-def list_runs(connection: apsw.Connection, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
-    sql, values = filtered(where)
+def list_runs(connection: Connection, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
+    sql, values = filtered(connection, where)
     (before,) = _position(cursor, (_MAX_INTEGER,))
     size = _bounded(limit)
-    found, more = fetch_page(
-        connection, sql, {"before": before, "limit": size + 1, **values}, size=size, max_bytes=PAGE_BYTES
+    found, more = connection.fetch_page(
+        sql, {"before": before, "limit": size + 1, **values}, size=size, max_bytes=PAGE_BYTES
     )
     return _page([(str(number), doc) for number, doc in found], more)
 
 
-def filtered(where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
+def filtered(source: StatementSource, where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
     """The SQL of a list and its values."""
     if where.labels:
-        return labelled(where, "reads", by_state="list_runs", by_label="list_labelled")
+        return labelled(source, where, "reads", by_state="list_runs", by_label="list_labelled")
     terms, values = conditions(where)
-    return statements("reads")["list_runs"].format(filters=terms), values
+    return source.statements("reads")["list_runs"].format(filters=terms), values
 
 
 def conditions(where: RunFilter) -> tuple[str, dict[str, str]]:
@@ -105,7 +99,7 @@ _ANY = InboxFilter()
 
 
 def pending(
-    connection: apsw.Connection,
+    connection: Connection,
     cursor: str | None = None,
     limit: int = 50,
     where: InboxFilter = _ANY,
@@ -116,9 +110,8 @@ def pending(
     size = _bounded(limit)
     wanted = {"skill": _clean(where.skill), "engine": _clean(where.engine), "words": words_of(where.words)}
     wanted |= label_values(where.labels)
-    found, more = fetch_page(
-        connection,
-        statements("reads")[name],
+    found, more = connection.fetch_page(
+        connection.statements("reads")[name],
         {**after, **wanted, "limit": size + 1},
         size=size,
         max_bytes=PAGE_BYTES,
@@ -126,9 +119,9 @@ def pending(
     return _page([(".".join(map(str, position)), doc) for *position, doc in found], more)
 
 
-def inbox_count(connection: apsw.Connection, where: InboxFilter = _ANY) -> InboxCount:
+def inbox_count(connection: Connection, where: InboxFilter = _ANY) -> InboxCount:
     which = label_values(where.labels) | {"words": words_of(where.words)}
-    found = fetch(connection, statements("reads")["inbox_count"], which)
+    found = connection.fetch(connection.statements("reads")["inbox_count"], which)
     skills, engines, total = Counter[str](), Counter[str](), 0
     for skill, engine, count, _ in found:
         of_skill, by_engine = where.skill in (None, skill), where.engine in (None, engine)
@@ -145,13 +138,13 @@ def inbox_count(connection: apsw.Connection, where: InboxFilter = _ANY) -> Inbox
 
 
 def closed_questions(
-    connection: apsw.Connection, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
+    connection: Connection, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
 ) -> ClosedPage:
     answered_at, number = _position(cursor, (_MAX_INTEGER, _MAX_INTEGER))
     size = _bounded(limit)
     before = {"answered_at": answered_at, "number": number, "limit": size + 1, **label_values(labels)}
     name = "closed_labelled" if labels else "closed_questions"
-    found, more = fetch_page(connection, statements("reads")[name], before, size=size, max_bytes=PAGE_BYTES)
+    found, more = connection.fetch_page(connection.statements("reads")[name], before, size=size, max_bytes=PAGE_BYTES)
     items = tuple(
         ClosedQuestion(
             run_id=run_id,
@@ -168,75 +161,75 @@ def closed_questions(
 
 
 def events(
-    connection: apsw.Connection, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES
+    connection: Connection, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES
 ) -> EventPage:
     number = _one(connection, "number", run_id)[0]
     size = _bounded(limit)
     span = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
-    found, more = fetch_page(connection, statements("reads")["events"], span, size=size, max_bytes=max_bytes)
+    found, more = connection.fetch_page(connection.statements("reads")["events"], span, size=size, max_bytes=max_bytes)
     return rows.event_page(run_id, found, more=more)
 
 
-def interactions(connection: apsw.Connection, run_id: str) -> Sequence[Interaction]:
+def interactions(connection: Connection, run_id: str) -> Sequence[Interaction]:
     number = _one(connection, "number", run_id)[0]
-    found = fetch(connection, statements("reads")["interactions"], (number,))
+    found = connection.fetch(connection.statements("reads")["interactions"], (number,))
     return tuple(rows.load_interaction(doc) for (doc,) in found)
 
 
 def queued(
-    connection: apsw.Connection, owners: Collection[str], *, without_engines: Collection[str], limit: int
+    connection: Connection, owners: Collection[str], *, without_engines: Collection[str], limit: int
 ) -> Sequence[Run]:
     which = {"owners": _set(owners), "without_engines": _set(without_engines), "limit": _bounded(limit)}
-    return _runs(fetch(connection, statements("reads")["queued"], which))
+    return _runs(connection.fetch(connection.statements("reads")["queued"], which))
 
 
-def held(connection: apsw.Connection) -> Sequence[Run]:
-    return _runs(fetch(connection, statements("reads")["held"]))
+def held(connection: Connection) -> Sequence[Run]:
+    return _runs(connection.fetch(connection.statements("reads")["held"]))
 
 
-def overdue(connection: apsw.Connection, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+def overdue(connection: Connection, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
     which = {"owners": _set(owners), "at": rows.micros(at), "limit": _bounded(limit)}
-    return _runs(fetch(connection, statements("reads")["overdue"], which))
+    return _runs(connection.fetch(connection.statements("reads")["overdue"], which))
 
 
-def next_deadline(connection: apsw.Connection, owners: Collection[str]) -> datetime | None:
-    at = connection.execute(statements("reads")["next_deadline"], {"owners": _set(owners)}).get
+def next_deadline(connection: Connection, owners: Collection[str]) -> datetime | None:
+    at = connection.value(connection.statements("reads")["next_deadline"], {"owners": _set(owners)})
     return None if at is None else rows.moment(at)
 
 
 def expiring(
-    connection: apsw.Connection, owners: Collection[str], at: datetime, before: timedelta, limit: int
+    connection: Connection, owners: Collection[str], at: datetime, before: timedelta, limit: int
 ) -> Sequence[Run]:
     which = {"owners": _set(owners), "at": rows.micros(at), "limit": _bounded(limit)}
-    return _runs(fetch(connection, statements("reads")["expiring"], which | {"before": rows.span(before)}))
+    return _runs(connection.fetch(connection.statements("reads")["expiring"], which | {"before": rows.span(before)}))
 
 
-def next_expiring(
-    connection: apsw.Connection, owners: Collection[str], at: datetime, before: timedelta
-) -> datetime | None:
+def next_expiring(connection: Connection, owners: Collection[str], at: datetime, before: timedelta) -> datetime | None:
     which = {"owners": _set(owners), "at": rows.micros(at), "before": rows.span(before)}
-    deadline = connection.execute(statements("reads")["next_expiring"], which).get
+    deadline = connection.value(connection.statements("reads")["next_expiring"], which)
     return None if deadline is None else rows.moment(deadline)
 
 
-def owners(connection: apsw.Connection) -> Collection[str]:
-    return frozenset(owner for (owner,) in fetch(connection, statements("reads")["owners"]))
+def owners(connection: Connection) -> Collection[str]:
+    return frozenset(owner for (owner,) in connection.fetch(connection.statements("reads")["owners"]))
 
 
-def owned_by(connection: apsw.Connection, owner: str) -> Sequence[Run]:
-    return _runs(fetch(connection, statements("reads")["owned_by"], (clean(owner),)))
+def owned_by(connection: Connection, owner: str) -> Sequence[Run]:
+    return _runs(connection.fetch(connection.statements("reads")["owned_by"], (clean(owner),)))
 
 
-def over(connection: apsw.Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
+def over(connection: Connection, cursor: str | None = None, limit: int = 50) -> RunPage:
     (after,) = _position(cursor, (0,))
     size = _bounded(limit)
     which = {"after": after, "limit": size + 1}
-    found, more = fetch_page(connection, statements("deletion")["over"], which, size=size, max_bytes=PAGE_BYTES)
+    found, more = connection.fetch_page(
+        connection.statements("deletion")["over"], which, size=size, max_bytes=PAGE_BYTES
+    )
     return _page([(str(number), doc) for number, doc in found], more)
 
 
 def deliveries(
-    connection: apsw.Connection,
+    connection: Connection,
     run_id: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
@@ -251,19 +244,17 @@ def deliveries(
     return DeliveryPage(items=here, next_cursor=str(here[-1].number) if len(found) > size else None)
 
 
-def audit_entries(
-    connection: apsw.Connection, where: AuditFilter, cursor: str | None = None, limit: int = 50
-) -> AuditPage:
+def audit_entries(connection: Connection, where: AuditFilter, cursor: str | None = None, limit: int = 50) -> AuditPage:
     (before,) = _position(cursor, (_MAX_INTEGER,))
     return audit.page(connection, where, before, _bounded(limit))
 
 
-def count_runs(connection: apsw.Connection) -> int:
-    return int(connection.execute(statements("reads")["count_runs"]).get)
+def count_runs(connection: Connection) -> int:
+    return int(connection.value(connection.statements("reads")["count_runs"]))
 
 
-def _one(connection: apsw.Connection, name: str, run_id: str) -> Sequence[Any]:
-    for row in fetch(connection, statements("reads")[name], (clean(run_id),)):
+def _one(connection: Connection, name: str, run_id: str) -> Sequence[Any]:
+    for row in connection.fetch(connection.statements("reads")[name], (clean(run_id),)):
         return tuple(row)
     raise _missing(run_id)
 
@@ -304,49 +295,3 @@ def _clean(text: str | None) -> str | None:
 
 def _set(texts: Collection[str]) -> str:
     return json.dumps(sorted({clean(text) for text in texts}))
-
-
-T = TypeVar("T")
-
-THREADS = 4
-
-
-class Readers:
-    """A pool of reader threads, each with its own connection. Both are created on demand."""
-
-    def __init__(self, path: Path, presence: Presence) -> None:
-        self._path = path
-        self._presence = presence
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="askback-store-reader")
-        self._local = threading.local()
-        self._open: list[apsw.Connection] = []
-        self._closed = False
-
-    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        if self._closed:
-            raise errors.closed(self._path)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
-
-    async def close(self) -> None:
-        self._closed = True
-        await asyncio.to_thread(self._end)
-
-    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        if (fault := self._presence.fault()) is not None:
-            raise fault
-        with errors.faults_of(self._path):
-            connection = self._connection()
-        with errors.faults_of(self._path, connection):
-            return work(connection)
-
-    def _connection(self) -> apsw.Connection:
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = open_reader(self._path)
-            self._open.append(connection)
-        return connection
-
-    def _end(self) -> None:
-        self._pool.shutdown(wait=True)
-        for connection in self._open:
-            connection.close()

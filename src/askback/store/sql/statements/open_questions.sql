@@ -5,7 +5,7 @@ SELECT count(*)
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND owner = :owner
     AND (deadline_at IS NULL OR deadline_at > :at)
-    AND json_extract(doc, '$.cancel_requested_at') IS NULL
+    AND {cancel_requested_at} IS NULL
     AND (:labels IS NULL OR {has_labels})
 
 -- name: oldest
@@ -13,7 +13,7 @@ SELECT doc
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND owner = :owner
     AND (deadline_at IS NULL OR deadline_at > :at)
-    AND json_extract(doc, '$.cancel_requested_at') IS NULL
+    AND {cancel_requested_at} IS NULL
     AND (:labels IS NULL OR {has_labels})
 ORDER BY asked_at, number
 LIMIT :limit

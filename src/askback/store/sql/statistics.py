@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
-import apsw
-
 from askback.core.runs import Run, RunState, Usage
 from askback.store.base import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats
-from askback.store.sqlite import reads, rows
-from askback.store.sqlite.connection import fetch, statements
-from askback.store.sqlite.labels import label_values, labelled
+from askback.store.sql import reads, rows
+from askback.store.sql.connection import Connection, StatementSource
+from askback.store.sql.labels import label_values, labelled
 from askback.text.json_text import clean
 
 MAX_NAMES = 50
@@ -26,7 +24,7 @@ _FIRST_DAY = date(1970, 1, 1)
 _UNFINISHED = (RunState.QUEUED, RunState.RUNNING, RunState.WAITING_USER)
 
 
-def add_finished(connection: apsw.Connection, run: Run) -> None:
+def add_finished(connection: Connection, run: Run) -> None:
     """Count a run that has just ended, on the day of its end. The tokens of all its turns count on that day."""
     usage = run.usage or Usage()
     tokens = {
@@ -43,11 +41,11 @@ def add_finished(connection: apsw.Connection, run: Run) -> None:
         "code": run.error.code if run.state is RunState.FAILED and run.error is not None else "",
     }
     bounded = {name: max(0, min(count, _MAX_TOKENS)) for name, count in tokens.items()}
-    connection.execute(statements("statistics")["add_finished"], kind | bounded)
+    connection.execute(connection.statements("statistics")["add_finished"], kind | bounded)
 
 
 def run_stats(
-    connection: apsw.Connection, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS
+    connection: Connection, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS
 ) -> RunStats:
     days = finished_by(connection, "day", first, last, _MAX_DAYS, labels)
     return RunStats(
@@ -62,49 +60,49 @@ def run_stats(
     )
 
 
-def _count_in(connection: apsw.Connection, state: RunState, labels: LabelSet) -> int:
+def _count_in(connection: Connection, state: RunState, labels: LabelSet) -> int:
     which = label_values(labels) | {"state": state}
-    return int(connection.execute(statements("statistics")["count_in_state"], which).get)
+    return int(connection.value(connection.statements("statistics")["count_in_state"], which))
 
 
-def answer_times(
-    connection: apsw.Connection, first: date, latest: int, labels: LabelSet = ANY_LABELS
-) -> tuple[float, ...]:
+def answer_times(connection: Connection, first: date, latest: int, labels: LabelSet = ANY_LABELS) -> tuple[float, ...]:
     """In seconds, of the latest questions that were answered since that day."""
     since = rows.micros(datetime.combine(first, time(), UTC))
     which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since, **label_values(labels)}
-    found = fetch(connection, statements("statistics")["answer_times_labelled" if labels else "answer_times"], which)
+    found = connection.fetch(
+        connection.statements("statistics")["answer_times_labelled" if labels else "answer_times"], which
+    )
     return tuple(micros / 1_000_000 for (micros,) in found)
 
 
-def count_by_state(connection: apsw.Connection, where: RunFilter, most: int) -> Mapping[RunState, int]:
+def count_by_state(connection: Connection, where: RunFilter, most: int) -> Mapping[RunState, int]:
     counts: dict[RunState, int] = {}
     for state in RunState:
-        sql, values = counting(replace(where, state=state))
-        counts[state] = int(connection.execute(sql, {**values, "most": max(1, most)}).get)
+        sql, values = counting(connection, replace(where, state=state))
+        counts[state] = int(connection.value(sql, {**values, "most": max(1, most)}))
     return counts
 
 
-def counting(where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
+def counting(source: StatementSource, where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
     """The SQL of a count and its values."""
     if where.labels:
-        return labelled(where, "statistics", by_state="count_some", by_label="count_labelled")
+        return labelled(source, where, "statistics", by_state="count_some", by_label="count_labelled")
     terms, values = reads.conditions(where)
-    return statements("statistics")["count_some"].format(filters=terms), values
+    return source.statements("statistics")["count_some"].format(filters=terms), values
 
 
-def adding_up_by(column: str, labels: LabelSet = ANY_LABELS) -> str:
+def adding_up_by(source: StatementSource, column: str, labels: LabelSet = ANY_LABELS) -> str:
     """The statement that adds up by `day`, `skill` or `engine`."""
-    return _of(labels, statements("statistics")["finished_by"].format(column=column))
+    return _of(source, labels, source.statements("statistics")["finished_by"].format(column=column))
 
 
-def _of(labels: LabelSet, sql: str) -> str:
+def _of(source: StatementSource, labels: LabelSet, sql: str) -> str:
     """A statement about `daily_runs`, for runs with these labels."""
-    return f"{statements('statistics')['labelled_days']} {sql}" if labels else sql
+    return f"{source.statements('statistics')['labelled_days']} {sql}" if labels else sql
 
 
 def finished_by(
-    connection: apsw.Connection,
+    connection: Connection,
     column: str,
     first: date,
     last: date,
@@ -112,7 +110,7 @@ def finished_by(
     labels: LabelSet = ANY_LABELS,
 ) -> dict[str, Finished]:
     which = {"first": _number(first), "last": _number(last), "limit": limit, **label_values(labels)}
-    found = fetch(connection, adding_up_by(column, labels), which)
+    found = connection.fetch(adding_up_by(connection, column, labels), which)
     return {str(name): _finished(*counts) for name, *counts in found}
 
 
@@ -122,12 +120,12 @@ def _finished(succeeded: int | None, failed: int | None, canceled: int | None, *
     return Finished(succeeded=succeeded or 0, failed=failed or 0, canceled=canceled or 0, usage=usage)
 
 
-def _failures(
-    connection: apsw.Connection, first: date, last: date, labels: LabelSet
-) -> Mapping[date, Mapping[str, int]]:
+def _failures(connection: Connection, first: date, last: date, labels: LabelSet) -> Mapping[date, Mapping[str, int]]:
     span = {"first": _number(first), "last": _number(last), **label_values(labels)}
     found: defaultdict[date, dict[str, int]] = defaultdict(dict)
-    for day, code, count in fetch(connection, _of(labels, statements("statistics")["failures"]), span):
+    for day, code, count in connection.fetch(
+        _of(connection, labels, connection.statements("statistics")["failures"]), span
+    ):
         found[_date(day)][code] = count
     return dict(found)
 

@@ -86,15 +86,10 @@ UPDATE queue SET owner = ? WHERE run = ?
 -- name: erase_env
 UPDATE requests SET env = NULL WHERE run = ? AND env IS NOT NULL
 
--- name: erase_secrets
-UPDATE interactions
-SET doc = json_set(doc, '$.response', NULL)
-WHERE run = ? AND json_extract(doc, '$.kind') = 'secret'
-
--- name: with_schemas
+-- name: perhaps_secret
 SELECT number, doc
 FROM interactions
-WHERE run = ? AND json_extract(doc, '$.response_schema') IS NOT NULL
+WHERE run = ? AND (json_extract(doc, '$.kind') = 'secret' OR json_extract(doc, '$.response_schema') IS NOT NULL)
 
 -- name: set_interaction
 UPDATE interactions SET doc = :doc WHERE number = :number

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import apsw
-
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.webhooks import (
@@ -24,41 +22,10 @@ from askback.core.webhooks import (
     WebhookKind,
 )
 from askback.store.base import LabelSet
-from askback.store.sqlite import rows
-from askback.store.sqlite.connection import fetch, statements
-from askback.store.sqlite.labels import label_values
+from askback.store.sql import rows
+from askback.store.sql.connection import Connection
+from askback.store.sql.labels import label_values
 from askback.text.json_text import clean
-
-_COLUMNS = ", ".join(
-    (
-        "deliveries.number, deliveries.webhook, webhooks.url, webhooks.secret, webhooks.kind, webhooks.states",
-        "webhooks.remind_after, webhooks.expiring, webhooks.run IS NOT NULL, deliveries.reason, deliveries.place",
-        "runs.id, deliveries.seq, deliveries.old, deliveries.new, deliveries.at, deliveries.attempts",
-        "deliveries.last_status, deliveries.last_error, deliveries.next_attempt_at, deliveries.delivered_at",
-    )
-)
-
-_IS_FREE = """(
-    SELECT CASE
-        WHEN webhooks.run IS NULL AND webhooks.kind <> 'push'
-        THEN webhooks.host NOT IN (SELECT value FROM json_each(:hosts))
-        ELSE NOT :all_callers
-            AND webhooks.host NOT IN (SELECT value FROM json_each(:hosts_of_callers))
-            AND webhooks.url NOT IN (SELECT value FROM json_each(:devices))
-            AND (webhooks.run IS NULL OR ifnull(runs.creator, '') NOT IN (SELECT value FROM json_each(:callers)))
-        END
-    FROM webhooks JOIN runs ON runs.number = due.run
-    WHERE webhooks.number = due.webhook
-)"""
-"""The receiver of `due` is not one of `BusyReceivers`."""
-_SHOWN = """(
-    SELECT webhooks.run IS NOT NULL
-        OR :of_server AND (
-            webhooks.kind <> 'push' OR :all_devices OR webhooks.url IN (SELECT value FROM json_each(:devices))
-        )
-    FROM webhooks WHERE webhooks.number = deliveries.webhook
-)"""
-"""The `DeliveryView` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +76,13 @@ def _reminder_columns(reminders: Reminders | None) -> rows.Columns:
     return {"remind_after": json.dumps(after) if after else None, "expiring": expiring}
 
 
-def add_webhooks(connection: apsw.Connection, run: int | None, webhooks: Sequence[rows.Columns]) -> None:
+def add_webhooks(connection: Connection, run: int | None, webhooks: Sequence[rows.Columns]) -> None:
     for columns in webhooks:
-        connection.execute(statements("outbox")["insert_webhook"], columns | {"run": run})
+        connection.execute(connection.statements("outbox")["insert_webhook"], columns | {"run": run})
 
 
 def add_deliveries(
-    connection: apsw.Connection, number: int, first_seq: int, run: Run, doc: str, found: Sequence[Notice]
+    connection: Connection, number: int, first_seq: int, run: Run, doc: str, found: Sequence[Notice]
 ) -> None:
     """Add a delivery for each webhook of the run and, if servers own the run, of the server."""
     for notice in found:
@@ -124,45 +91,35 @@ def add_deliveries(
             case DeliveryReason.EXPIRING:
                 asked = run.pending_interaction
                 asked_at = None if asked is None else rows.micros(asked.asked_at)
-                connection.execute(statements("outbox")["insert_expiring"], columns | {"asked_at": asked_at})
+                connection.execute(connection.statements("outbox")["insert_expiring"], columns | {"asked_at": asked_at})
             case _:
                 columns |= {"shared": run.owner == SHARED, "old": notice.old, "new": notice.new}
-                connection.execute(statements("outbox")["insert_deliveries"], columns)
+                connection.execute(connection.statements("outbox")["insert_deliveries"], columns)
                 if notice.new is RunState.WAITING_USER and run.answerable:
                     _plan_reminders(connection, columns, run.wait_deadline_at)
 
 
-def _plan_reminders(connection: apsw.Connection, asked: rows.Columns, deadline: datetime | None) -> None:
+def _plan_reminders(connection: Connection, asked: rows.Columns, deadline: datetime | None) -> None:
     """Those that are due before the deadline."""
     deadline_at = None if deadline is None else rows.micros(deadline)
-    connection.execute(statements("outbox")["insert_reminders"], asked | {"deadline_at": deadline_at})
+    connection.execute(connection.statements("outbox")["insert_reminders"], asked | {"deadline_at": deadline_at})
 
 
-def stop_reminders(connection: apsw.Connection, number: int) -> None:
+def stop_reminders(connection: Connection, number: int) -> None:
     """The question of the run takes no answer any more: nobody is reminded of it."""
     for name in ("forget_reminders", "stop_reminders"):
-        connection.execute(statements("outbox")[name], {"run": number})
+        connection.execute(connection.statements("outbox")[name], {"run": number})
 
 
-def plan_again(connection: apsw.Connection, webhook: int, at: datetime | None) -> None:
+def plan_again(connection: Connection, webhook: int, at: datetime | None) -> None:
     """Replace the reminders of a webhook that are not sent yet. Those that would have been due by `at` are left out."""
     for name in ("forget_planned", "stop_planned"):
-        connection.execute(statements("outbox")[name], {"webhook": webhook})
+        connection.execute(connection.statements("outbox")[name], {"webhook": webhook})
     if at is not None:
-        connection.execute(statements("outbox")["plan_again"], {"webhook": webhook, "at": rows.micros(at)})
+        connection.execute(connection.statements("outbox")["plan_again"], {"webhook": webhook, "at": rows.micros(at)})
 
 
 # Reading.
-
-
-def statement(name: str) -> str:
-    """The statement, with the columns of a delivery and the conditions for webhooks filled in."""
-    return (
-        statements("outbox")[name]
-        .replace("{columns}", _COLUMNS)
-        .replace("{is_free}", _IS_FREE)
-        .replace("{shown}", _SHOWN)
-    )
 
 
 def busy_columns(busy: BusyReceivers) -> rows.Columns:
@@ -175,30 +132,30 @@ def busy_columns(busy: BusyReceivers) -> rows.Columns:
     }
 
 
-def next_delivery(connection: apsw.Connection, *, busy: BusyReceivers = NOBODY) -> datetime | None:
-    at = connection.execute(statement("next_delivery"), busy_columns(busy)).get
+def next_delivery(connection: Connection, *, busy: BusyReceivers = NOBODY) -> datetime | None:
+    at = connection.value(connection.statements("outbox")["next_delivery"], busy_columns(busy))
     return None if at is None else rows.moment(at)
 
 
-def is_due(connection: apsw.Connection, delivery: Delivery) -> bool:
+def is_due(connection: Connection, delivery: Delivery) -> bool:
     which = {"number": delivery.number, "attempts": delivery.attempts}
-    return bool(fetch(connection, statement("is_due"), which))
+    return bool(connection.fetch(connection.statements("outbox")["is_due"], which))
 
 
-def due(connection: apsw.Connection, number: int) -> DueDelivery:
-    *delivery, doc = fetch(connection, statement("claimed"), {"number": number})[0]
+def due(connection: Connection, number: int) -> DueDelivery:
+    *delivery, doc = connection.fetch(connection.statements("outbox")["claimed"], {"number": number})[0]
     return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
 
 
 def page(
-    connection: apsw.Connection, run: int | None, before: int, limit: int, labels: LabelSet, view: DeliveryView
+    connection: Connection, run: int | None, before: int, limit: int, labels: LabelSet, view: DeliveryView
 ) -> Sequence[Delivery]:
     """Newest first. Labels do not matter for the deliveries of one run."""
     name = "deliveries_of_run" if run is not None else "deliveries_labelled" if labels else "deliveries"
     devices = {"all_devices": view.devices is None, "devices": json.dumps(sorted(view.devices or ()))}
     where = {"before": before, "limit": limit, "of_server": view.of_server, **devices, **label_values(labels)}
     where |= {} if run is None else {"run": run}
-    return tuple(load_delivery(*row) for row in fetch(connection, statement(name), where))
+    return tuple(load_delivery(*row) for row in connection.fetch(connection.statements("outbox")[name], where))
 
 
 def load_delivery(number: int, webhook: int, *columns: Any) -> Delivery:

@@ -53,7 +53,7 @@ FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND (asked_at, number) > (:asked_at, :number)
     AND (:skill IS NULL OR skill = :skill)
     AND (:engine IS NULL OR engine = :engine)
-    AND (:words IS NULL OR mentions(doc, :words))
+    AND (:words IS NULL OR {mentions_words})
     AND (:labels IS NULL OR {has_labels})
 ORDER BY asked_at, number
 LIMIT :limit
@@ -67,7 +67,7 @@ WHERE state = 'waiting_user' AND asked_at IS NOT NULL
     AND (coalesce(deadline_at, 9223372036854775807), asked_at, number) > (:due, :asked_at, :number)
     AND (:skill IS NULL OR skill = :skill)
     AND (:engine IS NULL OR engine = :engine)
-    AND (:words IS NULL OR mentions(doc, :words))
+    AND (:words IS NULL OR {mentions_words})
     AND (:labels IS NULL OR {has_labels})
 ORDER BY coalesce(deadline_at, 9223372036854775807), asked_at, number
 LIMIT :limit
@@ -75,13 +75,13 @@ LIMIT :limit
 -- name: inbox_count
 SELECT skill, engine, count(*), max(asked_at)
 FROM runs INDEXED BY runs_waiting
-WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND (:words IS NULL OR mentions(doc, :words))
+WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND (:words IS NULL OR {mentions_words})
     AND (:labels IS NULL OR {has_labels})
 GROUP BY skill, engine
 
 -- name: closed_questions
 SELECT interactions.answered_at, interactions.number, runs.id, runs.skill, runs.engine, runs.state,
-    json_extract(runs.doc, '$.summary'), json_extract(runs.doc, '$.labels'), interactions.doc
+    {summary}, {labels}, interactions.doc
 FROM interactions INDEXED BY interactions_closed CROSS JOIN runs
 WHERE runs.number = interactions.run
     AND (interactions.answered_at, interactions.number) < (:answered_at, :number)
@@ -92,7 +92,7 @@ LIMIT :limit
 -- Costs as much as the label has closed questions; only the wanted ones are read whole.
 -- name: closed_labelled
 SELECT interactions.answered_at, interactions.number, runs.id, runs.skill, runs.engine, runs.state,
-    json_extract(runs.doc, '$.summary'), json_extract(runs.doc, '$.labels'), interactions.doc
+    {summary}, {labels}, interactions.doc
 FROM (
     SELECT interactions.number AS number
     FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN interactions

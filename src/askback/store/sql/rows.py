@@ -18,6 +18,7 @@ from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
 from askback.store.base import EventPage
+from askback.store.sql.search import searched_text
 from askback.text.json_text import clean
 
 Columns = dict[str, Any]
@@ -128,6 +129,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
         "expiring": run.expiring,
         "added": added,
         "workdir": None if run.workdir is None else run.workdir.path,
+        "searched": searched_text(run),
         "doc": doc,
     }
 

@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Protocol
 
-import apsw
-
 from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
 from askback.core.events import NewEvent
@@ -21,9 +19,9 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import DueDelivery, Webhook
 from askback.store.base import EventPage, IdempotencyKey, StaleWrite
-from askback.store.sqlite import audit, outbox, rows, statistics
-from askback.store.sqlite.connection import fetch, statements
-from askback.store.sqlite.labels import add_labels
+from askback.store.sql import audit, outbox, rows, statistics
+from askback.store.sql.connection import Connection
+from askback.store.sql.labels import add_labels
 from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
@@ -59,7 +57,7 @@ class Change:
 
 
 class Write(Protocol):
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         """Write, and return the effect. On an error, the caller rolls back."""
         ...
 
@@ -109,13 +107,15 @@ class Creation:
             max_open=max_open,
         )
 
-    def write(self, connection: apsw.Connection) -> Change:
-        if self.key is not None and (earlier := _made_by(connection, self.key)) is not None:
-            return Change(run=earlier)
+    def write(self, connection: Connection) -> Change:
+        if self.key is not None:
+            connection.exclude_others(f"idempotency key {self.key.key}")
+            if (earlier := _made_by(connection, self.key)) is not None:
+                return Change(run=earlier)
         self._refuse_over_quota(connection)
         self._refuse_shared_workdir(connection)
-        sql = statements("writes")
-        made = fetch(connection, sql["insert_run"], self.columns)
+        sql = connection.statements("writes")
+        made = connection.fetch(sql["insert_run"], self.columns)
         if not made:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {self.run.id} already exists; use another id")
         number, last_seq = made[0]
@@ -135,21 +135,25 @@ class Creation:
         audit.add(connection, self.decision.audit)
         return Change(run=self.run, changed_id=self.run.id, decision=self.decision, first_seq=first, events=self.events)
 
-    def _refuse_over_quota(self, connection: apsw.Connection) -> None:
+    def _refuse_over_quota(self, connection: Connection) -> None:
         """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
         if self.max_open is None:
             return
-        ((count,),) = fetch(connection, statements("writes")["count_open"], {"creator": self.columns["creator"]})
+        connection.exclude_others(f"quota of {self.columns['creator']}")
+        ((count,),) = connection.fetch(
+            connection.statements("writes")["count_open"], {"creator": self.columns["creator"]}
+        )
         if count >= self.max_open:
             message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
-    def _refuse_shared_workdir(self, connection: apsw.Connection) -> None:
+    def _refuse_shared_workdir(self, connection: Connection) -> None:
         """One run at a time: two would change each other's files, and nobody could tell whose changes are whose."""
         if self.run.workdir is None:
             return
+        connection.exclude_others("workdirs")
         wanted = PurePath(self.run.workdir.path)
-        for run_id, path in fetch(connection, statements("writes")["open_workdirs"]):
+        for run_id, path in connection.fetch(connection.statements("writes")["open_workdirs"]):
             if wanted.is_relative_to(path) or PurePath(path).is_relative_to(wanted):
                 message = (
                     f"run {run_id} works in {path} and is not over; wait for it, answer its question, or cancel it"
@@ -185,9 +189,9 @@ class Move:
             result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
         )
 
-    def write(self, connection: apsw.Connection) -> Change:
-        sql = statements("writes")
-        moved = fetch(connection, sql[self._update], self.columns)
+    def write(self, connection: Connection) -> Change:
+        sql = connection.statements("writes")
+        moved = connection.fetch(sql[self._update], self.columns)
         if not moved:
             raise StaleWrite(self.run.id)
         number, last_seq = moved[0]
@@ -197,7 +201,7 @@ class Move:
         if self.before.answerable and not self.run.answerable:
             outbox.stop_reminders(connection, number)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
-        if self.closed is not None and not fetch(connection, sql["close_interaction"], self.closed | {"run": number}):
+        if self.closed is not None and not connection.fetch(sql["close_interaction"], self.closed | {"run": number}):
             raise RuntimeError(f"run {self.run.id} has no open question {self.closed['interaction_id']} to close")
         if self.asked is not None:
             connection.execute(sql["insert_interaction"], self.asked | {"run": number})
@@ -205,8 +209,7 @@ class Move:
             connection.execute(sql["insert_result"], (number, self.result))
         if self.run.state.final:
             # Secret answers were needed until now, to send them to the engine and to mask them in its output.
-            connection.execute(sql["erase_secrets"], (number,))
-            _erase_secret_parts(connection, number)
+            _erase_secrets(connection, number)
             connection.execute(sql["erase_env"], (number,))
             if self.run.labels:
                 connection.execute(sql["end_labels"], (self.run.state, number))
@@ -239,9 +242,9 @@ class Addition:
     def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
         return cls(run_id=clean(run_id), epoch=epoch, events=rows.event_rows(events))
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         fence = {"id": self.run_id, "epoch": self.epoch, "added": len(self.events)}
-        added = fetch(connection, statements("writes")["add_to_running"], fence)
+        added = connection.fetch(connection.statements("writes")["add_to_running"], fence)
         if not added:
             raise StaleWrite(self.run_id)
         number, last_seq = added[0]
@@ -252,12 +255,12 @@ class Addition:
 class Nothing:
     """A write that changes nothing. It shows that the store can write."""
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         return Change()
 
 
-def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
-    found = fetch(connection, statements("writes")["find_key"], {"key": key.key})
+def _made_by(connection: Connection, key: IdempotencyKey) -> Run | None:
+    found = connection.fetch(connection.statements("writes")["find_key"], {"key": key.key})
     if not found:
         return None
     digest, doc = found[0]
@@ -267,17 +270,17 @@ def _made_by(connection: apsw.Connection, key: IdempotencyKey) -> Run | None:
     return rows.load_run(doc)
 
 
-def _add_events(connection: apsw.Connection, number: int, last_seq: int, events: EventRows) -> int:
+def _add_events(connection: Connection, number: int, last_seq: int, events: EventRows) -> int:
     """Add events, and return the number of the first."""
     first = last_seq - len(events) + 1
     numbered = [(number, seq, *event) for seq, event in enumerate(events, start=first)]
-    connection.executemany(statements("writes")["insert_event"], numbered)
+    connection.executemany(connection.statements("writes")["insert_event"], numbered)
     return first
 
 
-def _keep_place(connection: apsw.Connection, number: int, before: Run | None, run: Run) -> None:
+def _keep_place(connection: Connection, number: int, before: Run | None, run: Run) -> None:
     """Keep a run in the queue exactly while it is queued. It keeps its place if its owner changes."""
-    sql = statements("writes")
+    sql = connection.statements("writes")
     was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
     if is_queued and not was_queued:
@@ -292,10 +295,10 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
     return None if interaction is None else rows.interaction_columns(interaction)
 
 
-def _erase_secret_parts(connection: apsw.Connection, number: int) -> None:
-    """Erase what is secret by a schema; the other fields of an answer stay."""
-    sql = statements("writes")
-    for place, doc in fetch(connection, sql["with_schemas"], (number,)):
+def _erase_secrets(connection: Connection, number: int) -> None:
+    """Erase secret answers, and the fields of answers that are secret by a schema."""
+    sql = connection.statements("writes")
+    for place, doc in connection.fetch(sql["perhaps_secret"], (number,)):
         interaction = rows.load_interaction(doc)
         if interaction.secret_response is not None:
             erased = rows.dump(replace(interaction, response=interaction.shown_response))
@@ -329,7 +332,7 @@ class Forgetting:
     def of(cls, run_ids: Sequence[str], entry: AuditEntry | None = None) -> Forgetting:
         return cls(run_ids=tuple(clean(run_id) for run_id in run_ids), entry=entry)
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         forgotten = tuple(run_id for run_id in self.run_ids if _forget(connection, run_id))
         audit.add(connection, self.entry if forgotten else None)
         return Change(forgotten=forgotten)
@@ -339,7 +342,7 @@ class Forgetting:
 class AuditRecord:
     entry: AuditEntry
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         audit.add(connection, self.entry)
         return Change()
 
@@ -351,13 +354,13 @@ class AuditExpiry:
     before: datetime
     limit: int
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         return Change(expired=audit.expire(connection, self.before, self.limit))
 
 
-def _forget(connection: apsw.Connection, run_id: str) -> bool:
-    sql = statements("deletion")
-    found = fetch(connection, sql["number_of_over"], (run_id,))
+def _forget(connection: Connection, run_id: str) -> bool:
+    sql = connection.statements("deletion")
+    found = connection.fetch(sql["number_of_over"], (run_id,))
     for (number,) in found:
         for what in _ORDER:
             connection.execute(sql[f"forget_{what}"], (number,))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import apsw
-
 from askback.core.audit import AuditEntry, StoredEntry
 from askback.store.audit_log import AuditFilter, AuditPage
-from askback.store.sqlite import rows
-from askback.store.sqlite.connection import fetch, statements
+from askback.store.sql import rows
+from askback.store.sql.connection import Connection
 from askback.text.json_text import clean
 
 _MOST_CHARACTERS = 1000
@@ -23,7 +21,7 @@ _CONDITIONS = {
 }
 
 
-def add(connection: apsw.Connection, entry: AuditEntry | None) -> None:
+def add(connection: Connection, entry: AuditEntry | None) -> None:
     """Add an entry, in the transaction of the write that it is about."""
     if entry is None:
         return
@@ -37,10 +35,10 @@ def add(connection: apsw.Connection, entry: AuditEntry | None) -> None:
         "object": _text(entry.object),
         "address": _text(entry.address),
     }
-    connection.execute(statements("audit")["insert"], columns)
+    connection.execute(connection.statements("audit")["insert"], columns)
 
 
-def page(connection: apsw.Connection, where: AuditFilter, before: int, limit: int) -> AuditPage:
+def page(connection: Connection, where: AuditFilter, before: int, limit: int) -> AuditPage:
     """Entries before this number, newest first."""
     given: dict[str, Any] = {
         "actor": where.actor,
@@ -53,16 +51,16 @@ def page(connection: apsw.Connection, where: AuditFilter, before: int, limit: in
         name: clean(value) if isinstance(value, str) else value for name, value in given.items() if value is not None
     }
     conditions = "".join(f" AND {_CONDITIONS[name]}" for name in wanted)
-    query = statements("audit")["page"].replace("{conditions}", conditions)
-    found = fetch(connection, query, {**wanted, "before": before, "limit": limit + 1})
+    query = connection.statements("audit")["page"].replace("{conditions}", conditions)
+    found = connection.fetch(query, {**wanted, "before": before, "limit": limit + 1})
     items = tuple(_entry(row) for row in found[:limit])
     return AuditPage(items=items, next_cursor=str(items[-1].number) if len(found) > limit else None)
 
 
-def expire(connection: apsw.Connection, before: datetime, limit: int) -> int:
+def expire(connection: Connection, before: datetime, limit: int) -> int:
     """Remove some of the entries before a time, oldest first."""
     which = {"before": rows.micros(before), "limit": limit}
-    return len(fetch(connection, statements("audit")["expire"], which))
+    return len(connection.fetch(connection.statements("audit")["expire"], which))
 
 
 def _entry(row: Any) -> StoredEntry:

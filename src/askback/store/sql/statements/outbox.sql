@@ -7,11 +7,11 @@ SELECT number, url, kind, labels, remind_after FROM webhooks WHERE run IS NULL
 
 -- name: update_webhook
 UPDATE webhooks
-SET secret = :secret, states = :states, remind_after = :remind_after, expiring = :expiring, active = 1
+SET secret = :secret, states = :states, remind_after = :remind_after, expiring = :expiring, active = true
 WHERE number = :number
 
 -- name: retire_webhook
-UPDATE webhooks SET active = 0, secret = NULL, remind_after = NULL, expiring = 0 WHERE number = :number
+UPDATE webhooks SET active = false, secret = NULL, remind_after = NULL, expiring = false WHERE number = :number
 
 -- name: retire_deliveries
 UPDATE deliveries
@@ -23,14 +23,8 @@ INSERT INTO deliveries (webhook, run, seq, old, new, at, doc, next_attempt_at)
 SELECT number, :run, :seq, :old, :new, :at, :doc, :at
 FROM webhooks
 WHERE (run = :run OR (:shared AND run IS NULL))
-    AND active AND (states IS NULL OR instr(states, ',' || :new || ','))
-    AND (labels IS NULL OR NOT EXISTS (
-        SELECT 1 FROM json_each(labels)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM run_labels
-            WHERE run_labels.name = json_each.key AND run_labels.value = json_each.value AND run_labels.run = :run
-        )
-    ))
+    AND active AND (states IS NULL OR states LIKE '%,' || :new || ',%')
+    AND (labels IS NULL OR {has_labels_of_webhook})
 
 -- A webhook is reminded of a question that it was notified of.
 
@@ -40,7 +34,7 @@ SELECT asked.webhook, asked.run, asked.seq, times.key + 1, 'reminder', asked.new
     asked.at + times.value, asked.at + times.value
 FROM deliveries AS asked
     JOIN webhooks ON webhooks.number = asked.webhook
-    CROSS JOIN json_each(webhooks.remind_after) AS times
+    CROSS JOIN {reminder_times} AS times
 WHERE asked.run = :run AND asked.seq = :seq AND asked.place = 0
     AND (:deadline_at IS NULL OR asked.at + times.value < :deadline_at)
 
@@ -78,9 +72,9 @@ SELECT asked.webhook, asked.run, asked.seq, times.key + 1, 'reminder', asked.new
 FROM runs INDEXED BY runs_waiting
     JOIN deliveries AS asked ON asked.webhook = :webhook AND asked.run = runs.number AND asked.at = runs.asked_at
     JOIN webhooks ON webhooks.number = asked.webhook
-    CROSS JOIN json_each(webhooks.remind_after) AS times
+    CROSS JOIN {reminder_times} AS times
 WHERE runs.state = 'waiting_user' AND runs.asked_at IS NOT NULL
-    AND json_extract(runs.doc, '$.cancel_requested_at') IS NULL
+    AND {cancel_requested_at} IS NULL
     AND asked.reason = 'state' AND asked.new = 'waiting_user'
     AND asked.at + times.value > :at
     AND (runs.deadline_at IS NULL OR asked.at + times.value < runs.deadline_at)
@@ -118,7 +112,7 @@ RETURNING number
 SELECT 1 FROM deliveries WHERE number = :number AND attempts = :attempts AND next_attempt_at IS NOT NULL
 
 -- name: claimed
-SELECT {columns}, deliveries.doc
+SELECT {delivery_columns}, deliveries.doc
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
@@ -127,14 +121,14 @@ WHERE deliveries.number = :number
 -- name: note_attempt
 UPDATE deliveries
 SET last_status = :status,
-    last_error = iif(next_attempt_at IS NULL AND :delivered_at IS NULL, last_error, :error),
-    next_attempt_at = iif(next_attempt_at IS NULL, NULL, :next_attempt_at),
+    last_error = CASE WHEN next_attempt_at IS NULL AND :delivered_at IS NULL THEN last_error ELSE :error END,
+    next_attempt_at = CASE WHEN next_attempt_at IS NOT NULL THEN :next_attempt_at END,
     delivered_at = :delivered_at,
-    doc = iif(next_attempt_at IS NULL OR :next_attempt_at IS NULL, NULL, doc)
+    doc = CASE WHEN next_attempt_at IS NOT NULL AND :next_attempt_at IS NOT NULL THEN doc END
 WHERE number = :number AND attempts = :attempts AND delivered_at IS NULL
 
 -- name: deliveries
-SELECT {columns}
+SELECT {delivery_columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run
@@ -143,7 +137,7 @@ ORDER BY deliveries.number DESC
 LIMIT :limit
 
 -- name: deliveries_labelled
-SELECT {columns}
+SELECT {delivery_columns}
 FROM (
     SELECT deliveries.number AS number
     FROM run_labels AS wanted CROSS JOIN runs CROSS JOIN deliveries
@@ -158,7 +152,7 @@ WHERE deliveries.number = found.number
 ORDER BY deliveries.number DESC
 
 -- name: deliveries_of_run
-SELECT {columns}
+SELECT {delivery_columns}
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook
     JOIN runs ON runs.number = deliveries.run

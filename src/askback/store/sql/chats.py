@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import apsw
-
 from askback.core.chats import ChatMessage
-from askback.store.sqlite.connection import fetch, statements
-from askback.store.sqlite.writes import Change
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import Change
 from askback.text.json_text import clean
 
 
@@ -19,11 +17,11 @@ class MessageNote:
 
     message: ChatMessage
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         sent = self.message
         columns = {"chat": sent.chat, "message": sent.message, "run": clean(sent.run_id), "open": int(sent.open)}
         columns["interaction_id"] = clean(sent.interaction_id)
-        connection.execute(statements("chats")["insert_message"], columns)
+        connection.execute(connection.statements("chats")["insert_message"], columns)
         return Change()
 
 
@@ -31,23 +29,23 @@ class MessageNote:
 class MessageClosing:
     message: ChatMessage
 
-    def write(self, connection: apsw.Connection) -> Change:
+    def write(self, connection: Connection) -> Change:
         which = {"chat": self.message.chat, "message": self.message.message}
-        connection.execute(statements("chats")["close_message"], which)
+        connection.execute(connection.statements("chats")["close_message"], which)
         return Change()
 
 
-def chat_message(connection: apsw.Connection, chat: int, message: int) -> ChatMessage | None:
-    found = fetch(connection, statements("chats")["message"], {"chat": chat, "message": message})
+def chat_message(connection: Connection, chat: int, message: int) -> ChatMessage | None:
+    found = connection.fetch(connection.statements("chats")["message"], {"chat": chat, "message": message})
     return _load(*found[0]) if found else None
 
 
-def outdated_chat_messages(connection: apsw.Connection, run_id: str | None = None) -> Sequence[ChatMessage]:
-    sql = statements("chats")
+def outdated_chat_messages(connection: Connection, run_id: str | None = None) -> Sequence[ChatMessage]:
+    sql = connection.statements("chats")
     if run_id is None:
-        found = fetch(connection, sql["outdated_messages"])
+        found = connection.fetch(sql["outdated_messages"])
     else:
-        found = fetch(connection, sql["outdated_messages_of_run"], {"run": clean(run_id)})
+        found = connection.fetch(sql["outdated_messages_of_run"], {"run": clean(run_id)})
     return tuple(_load(*row) for row in found)
 
 
