@@ -17,11 +17,13 @@ FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdis
 FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
 	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
 	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
+POSTGRES_TESTS := tests/store tests/work tests/http tests/e2e/test_killed_runs.py tests/e2e/test_killed_reminders.py \
+	tests/e2e/test_killed_digests.py tests/e2e/test_kill_moments.py tests/cli/test_completion.py tests/postgres
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test postgres storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -34,6 +36,9 @@ test: check $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then r
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
+
+postgres: $(VENV)/.dev $(SYSTEM) ## run the tests of the work, HTTP, the command line and crashes on PostgreSQL
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
@@ -100,7 +105,7 @@ lock: ## resolve the dependencies of pyproject.toml again, with hashes
 	$(PYTHON) -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/pip" install -qq uv; \
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' >"$$scratch/build.in"; \
-	for extra in "" acp mcp otel dev; do \
+	for extra in "" acp mcp otel postgres dev; do \
 		file=requirements$${extra:+-$$extra}.txt; \
 		echo "# Made by 'make lock' from pyproject.toml; not to be edited." >"$$scratch/$$file"; \
 		"$$scratch/venv/bin/uv" pip compile $(LOCK) $${extra:+--extra $$extra} pyproject.toml "$$scratch/build.in" >>"$$scratch/$$file"; \
@@ -161,7 +166,7 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
-# A browser, a sandbox with a network for it, a tracer, a terminal to attack and a proxy, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer, a terminal to attack, a proxy and a database server, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
@@ -172,6 +177,7 @@ $(SYSTEM): | $(BIN)/python
 	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \

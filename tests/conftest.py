@@ -1,9 +1,12 @@
-"""Keeps the books of the contract: which of its lines have a passing test, and whether a finished one lost its proof."""
+"""Keeps the books of the contract: which of its lines have a passing test, and whether a finished one lost its proof.
+
+It also chooses the database of each test: SQLite, PostgreSQL, or both for tests with the mark `databases`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,11 +14,41 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from support import postgres
+from support.postgres import databases
+
 ROOT = Path(__file__).resolve().parent.parent
 PROPERTY = "contract"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--database", choices=("sqlite", "postgres"), help="run every test on this database alone")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("databases") and metafunc.config.getoption("--database") is None:
+        metafunc.fixturenames.append("database")
+        metafunc.parametrize("database", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _database_server() -> Iterator[None]:
+    yield
+    databases.close()
+
+
+@pytest.fixture(autouse=True)
+def database(request: pytest.FixtureRequest, _database_server: None) -> Iterator[str]:
+    """The database of the worlds that this test makes."""
+    name = str(getattr(request, "param", request.config.getoption("--database") or "sqlite"))
+    if name == "postgres" and (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    with databases.chosen(name == "postgres"):
+        yield name
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    databases.in_use = config.getoption("--database") == "postgres" and postgres.missing() is None
     # How long an example takes on a busy machine says nothing of what is tested.
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")

@@ -61,6 +61,7 @@ from askback.trust import Shown
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
 _PREFIX = "ASKBACK_"
+_COMMON_DATABASE = "DATABASE_URL"
 
 _COMMON_ENV = (
     "PATH",
@@ -106,6 +107,16 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
         description="The folder for runs, skills and the database; default: the user's data folder.",
+    )
+    database: Annotated[str | None, Shown.NOTHING] = Field(
+        None,
+        pattern=r"^(sqlite|postgres(ql)?://\S+)$",
+        examples=["postgresql://askback@db.example/askback"],
+        description=(
+            "Where runs are stored: `sqlite`, a file in the data folder, or the address of a PostgreSQL database."
+            " Default: `DATABASE_URL` if that is such an address, otherwise `sqlite`."
+            " See [PostgreSQL](../guides/postgresql.md)."
+        ),
     )
     slots: int = Field(
         default_factory=default_slots,
@@ -473,9 +484,18 @@ def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...]
             for layer in layers:
                 for path in _leaves(layer.document):
                     note(path, Origin(source="file", name=str(layer.path.absolute())))
-            return (init_settings, env_settings, *files)
+            fallback = _common_database()
+            if fallback:
+                note(("database",), Origin(source="environment", name=_COMMON_DATABASE))
+            return (init_settings, env_settings, *files, InitSettingsSource(settings_cls, init_kwargs=fallback))
 
     return FromFile
+
+
+def _common_database() -> dict[str, Any]:
+    """The database that other programs use as well. An address of another kind is not meant for this one."""
+    address = os.environ.get(_COMMON_DATABASE, "")
+    return {"database": address} if address.startswith(("postgres://", "postgresql://")) else {}
 
 
 def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -9,14 +9,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stores import STORES, OpenStore, Program, opened
+from stores import ADDRESS, STORES, OpenStore, Program, opened
+
+from support import postgres
+from support.postgres import databases
 
 OTHER_PROGRAM = Path(__file__).with_name("other_program.py")
 
 
 @pytest.fixture(params=sorted(STORES))
-def store_kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def store_kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    kind = str(request.param)
+    if kind == "postgres":
+        if (reason := postgres.missing()) is not None:
+            pytest.skip(reason)
+        (tmp_path / ADDRESS).write_text(databases.make(tmp_path))
+    return kind
 
 
 @pytest.fixture

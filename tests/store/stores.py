@@ -15,7 +15,15 @@ async def _sqlite(folder: Path) -> Store:
     return await SqliteStore.open(folder / "askback.db")
 
 
-STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {"sqlite": _sqlite}
+async def _postgres(folder: Path) -> Store:
+    from askback.store.postgres import PostgresStore
+
+    return await PostgresStore.open((folder / ADDRESS).read_text())
+
+
+ADDRESS = "address"
+"""The file with the address of the database that belongs to a folder."""
+STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {"postgres": _postgres, "sqlite": _sqlite}
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 """Opens the same store each time it is called, also while it is open already."""

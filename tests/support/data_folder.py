@@ -16,6 +16,7 @@ from askback.core.runs import Run, RunState
 from askback.files.tree import remove_tree
 from askback.settings import Settings, load
 from askback.submission import Submission
+from support.postgres import databases
 
 ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}}
 FINISH = {"finish": {"colour": "{{reply}}"}}
@@ -30,6 +31,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
+        self.database = databases.address(folder)
+        """The address of the PostgreSQL database of this folder; None: it has an SQLite file."""
 
     def skill(
         self,
@@ -60,6 +63,8 @@ class World:
         # are warm processes: without them, nothing of a resumable run lives while it waits.
         if not NAMES_WARM.search(config):
             config = f"warm_sec = 0\n{config}"
+        if self.database is not None:
+            config = f'database = "{self.database}"\n{config}'
         path.write_text(config if "sandbox = " in config else f'sandbox = "off"\n{config}')
         return load(path, data_dir=self.data_dir)
 

@@ -53,6 +53,7 @@ def environment(world: World, **added: str) -> dict[str, str]:
         "ASKBACK_DATA_DIR": str(world.data_dir),
         "ASKBACK_SANDBOX": "off",
         "ASKBACK_WARM_SEC": "0",
+        **({} if world.database is None else {"ASKBACK_DATABASE": world.database}),
         **added,
     }
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from askback.bootstrap.data_folder import DATABASE, own_secrets, prepare_data_folder, registered
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
+from askback.bootstrap.database import open_store
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
@@ -44,7 +45,6 @@ from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
-from askback.store.sqlite import SqliteStore
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -156,7 +156,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     instances = Instances(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
-        store = await SqliteStore.open(data_dir / DATABASE)
+        store = await open_store(settings)
         ends.push_async_callback(store.close)
         observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
         store.observe(observer)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from askback.bootstrap.database import DATABASE, database_password
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.files.atomic import make_private
 from askback.process.isolation import Access, access_of_others, revoke_write_access
@@ -14,8 +15,6 @@ from askback.process.locks import Instances
 from askback.settings import Settings
 
 log = logging.getLogger(__name__)
-
-DATABASE = "askback.db"
 
 
 def prepare_data_folder(data_dir: Path, *, serving: bool) -> None:
@@ -49,7 +48,7 @@ def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
         found = [stored_secret(path) for path in paths]
     else:
         found = [path.read_text().strip() for path in paths if path.is_file()]
-    given = (settings.server.token, settings.telegram.token)
+    given = (settings.server.token, settings.telegram.token, database_password(settings))
     return (*found, *(token for token in given if token))
 
 

@@ -18,12 +18,12 @@ T = TypeVar("T")
 def audited(settings: Settings, action: Action, write: Callable[[], T], what: Callable[[T], str]) -> T:
     """Write, then add the entry; `what` names the written object. The log is opened first: without it, nothing is written."""
     from askback.bootstrap import now
-    from askback.bootstrap.data_folder import DATABASE, prepare_data_folder
-    from askback.store.sqlite import SqliteStore
+    from askback.bootstrap.data_folder import prepare_data_folder
+    from askback.bootstrap.database import open_store
 
     async def main() -> T:
         prepare_data_folder(settings.data_dir, serving=False)
-        store = await SqliteStore.open(settings.data_dir / DATABASE)
+        store = await open_store(settings)
         try:
             written = await asyncio.to_thread(write)
             await store.record(entry(system_user(), action, now(), object=what(written)))

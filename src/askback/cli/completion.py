@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from askback.core.runs import Run
     from askback.settings import Settings
+    from askback.store.sql.connection import Connection
 
 _MAX_RUNS = 50
 _Items = list[CompletionItem]
@@ -89,20 +90,35 @@ def _found(given: dict[str, Any], *states: str) -> Iterable[CompletionItem]:
     if given.get("url") or client_environment()[0]:
         server = find(settings, given.get("url"), given.get("token"))
         return [] if server is None else _of_server(server.url, server.token, states)
-    return _of_folder(settings.data_dir / "askback.db", states)
+    from askback.bootstrap.database import DATABASE, postgres_address
+
+    address = postgres_address(settings)
+    return _of_folder(settings.data_dir / DATABASE, states) if address is None else _of_postgres(address, states)
+
+
+def _of_postgres(address: str, states: tuple[str, ...]) -> list[CompletionItem]:
+    from askback.store.postgres.connection import PostgresConnection
+
+    with closing(PostgresConnection.open(address, connect_timeout="1")) as connection:
+        return _of_connection(connection, states)
 
 
 def _of_folder(path: Path, states: tuple[str, ...]) -> list[CompletionItem]:
-    from askback.core.runs import RunState
-    from askback.store.base import RunFilter
-    from askback.store.sql.reads import list_runs
     from askback.store.sqlite.connection import open_reader
 
     if not path.is_file():
         return []
     with closing(open_reader(path)) as connection:
-        filters = [RunFilter(state=RunState(state)) for state in states] or [RunFilter()]
-        return [_item(run) for each in filters for run in list_runs(connection, each, limit=_MAX_RUNS).items]
+        return _of_connection(connection, states)
+
+
+def _of_connection(connection: Connection, states: tuple[str, ...]) -> list[CompletionItem]:
+    from askback.core.runs import RunState
+    from askback.store.base import RunFilter
+    from askback.store.sql.reads import list_runs
+
+    filters = [RunFilter(state=RunState(state)) for state in states] or [RunFilter()]
+    return [_item(run) for each in filters for run in list_runs(connection, each, limit=_MAX_RUNS).items]
 
 
 def _item(run: Run) -> CompletionItem:

@@ -40,6 +40,7 @@ _GROUPS = {
         "serve": "Serve the HTTP API and the page, and execute runs.",
         "mcp": "Connect Claude Code, Codex and other MCP clients.",
         "acp": "Let an editor that speaks ACP run skills on a server.",
+        "database": "Create and upgrade the tables in PostgreSQL.",
         "tokens": "List, create and revoke tokens of a server.",
         "sessions": "List and revoke browser sessions of a server.",
         "audit": "List who wrote what: answers, runs, links, tokens.",

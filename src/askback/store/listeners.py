@@ -135,6 +135,11 @@ class Listeners:
             for follower in self.of_one.get(run_id, ()):
                 follower.notify(UNREAD)
 
+    def notify_events_elsewhere(self, run_id: str) -> None:
+        """Report that another process only added events to this run."""
+        for follower in self.of_one.get(run_id, ()):
+            follower.notify(UNREAD)
+
     def close(self) -> None:
         for listener in self._everyone():
             listener.close()

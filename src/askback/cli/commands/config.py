@@ -105,6 +105,8 @@ def _masked(path: Path, value: Any) -> Any:
             | ("telemetry", "otlp_headers", _)
         ):
             return MASK
+        case ("database",):
+            return _masked_address(str(value))
         case ("webhooks", _, "url") if not str(value).startswith(MAILTO):
             # The path of such a URL is often the secret.
             parts = urlsplit(str(value))
@@ -113,6 +115,12 @@ def _masked(path: Path, value: Any) -> Any:
             return _masked_words(value)
         case _:
             return value
+
+
+def _masked_address(address: str) -> str:
+    """The address of a database: the password before the host, and those among the options."""
+    hidden = re.sub(r"(?<=://)([^/@:]*):[^@]*@", rf"\1:{MASK}@", address)
+    return re.sub(r"(?i)((?:pass\w*|sslpassword)=)[^&]*", rf"\1{MASK}", hidden)
 
 
 def _masked_words(words: list[str]) -> list[str]:

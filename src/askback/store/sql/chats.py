@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from askback.core.chats import ChatMessage
 from askback.store.sql.connection import Connection
-from askback.store.sql.writes import Change
+from askback.store.sql.writes import Change, Write
 from askback.text.json_text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageNote:
+class MessageNote(Write):
     """A message that was sent. Nothing is written if its run was deleted meanwhile."""
 
     message: ChatMessage
@@ -26,7 +26,7 @@ class MessageNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageClosing:
+class MessageClosing(Write):
     message: ChatMessage
 
     def write(self, connection: Connection) -> Change:

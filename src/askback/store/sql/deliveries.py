@@ -9,12 +9,12 @@ from datetime import datetime
 from askback.core.webhooks import Attempt, BusyReceivers, Delivery, Webhook
 from askback.store.sql import outbox, rows
 from askback.store.sql.connection import Connection
-from askback.store.sql.writes import Change
+from askback.store.sql.writes import Change, Write
 from askback.text.json_text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class Registration(Write):
     """Replaces the server's webhooks. A webhook with the same URL, kind and labels as before keeps its deliveries.
 
     If its reminders have changed, those of open questions are planned again from `at` on.
@@ -50,7 +50,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Write):
     at: datetime
     until: datetime
     busy: BusyReceivers
@@ -73,7 +73,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Write):
     """The result of an attempt. Written only if nobody has claimed the delivery since."""
 
     delivery: Delivery

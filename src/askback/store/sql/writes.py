@@ -5,11 +5,11 @@ Rows are encoded in the caller's thread, so that the file is locked only for SQL
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
-from typing import Protocol
 
 from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
@@ -56,14 +56,21 @@ class Change:
         return rows.event_page(self.changed_id, numbered, more=False, committed_at=committed_at)
 
 
-class Write(Protocol):
+class Write(ABC):
+    __slots__ = ()
+
+    @property
+    def subject(self) -> str | None:
+        """The id of the run that is changed, if it is one run. Its writes are performed in order."""
+        return None
+
+    @abstractmethod
     def write(self, connection: Connection) -> Change:
         """Write, and return the effect. On an error, the caller rolls back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
+class Creation(Write):
     decision: Decision
     run: Run
     columns: rows.Columns
@@ -77,6 +84,10 @@ class Creation:
     closed: rows.Columns | None
     key: IdempotencyKey | None
     max_open: int | None
+
+    @property
+    def subject(self) -> str:
+        return self.run.id
 
     @classmethod
     def of(
@@ -162,7 +173,7 @@ class Creation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(Write):
     before: Run
     decision: Decision
     run: Run
@@ -172,6 +183,10 @@ class Move:
     asked: rows.Columns | None
     closed: rows.Columns | None
     result: str | None
+
+    @property
+    def subject(self) -> str:
+        return self.run.id
 
     @classmethod
     def of(cls, before: Run, decision: Decision) -> Move:
@@ -233,10 +248,14 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addition:
+class Addition(Write):
     run_id: str
     epoch: int
     events: EventRows
+
+    @property
+    def subject(self) -> str:
+        return self.run_id
 
     @classmethod
     def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
@@ -252,7 +271,7 @@ class Addition:
         return Change(changed_id=self.run_id if self.events else None, first_seq=first, events=self.events)
 
 
-class Nothing:
+class Nothing(Write):
     """A write that changes nothing. It shows that the store can write."""
 
     def write(self, connection: Connection) -> Change:
@@ -324,7 +343,7 @@ _ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forgetting:
+class Forgetting(Write):
     run_ids: tuple[str, ...]
     entry: AuditEntry | None
 
@@ -339,7 +358,7 @@ class Forgetting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
+class AuditRecord(Write):
     entry: AuditEntry
 
     def write(self, connection: Connection) -> Change:
@@ -348,7 +367,7 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditExpiry:
+class AuditExpiry(Write):
     """Removes some of the entries before a time, oldest first."""
 
     before: datetime

@@ -122,7 +122,7 @@ WHERE deliveries.number = :number
 UPDATE deliveries
 SET last_status = :status,
     last_error = CASE WHEN next_attempt_at IS NULL AND :delivered_at IS NULL THEN last_error ELSE :error END,
-    next_attempt_at = CASE WHEN next_attempt_at IS NOT NULL THEN :next_attempt_at END,
+    next_attempt_at = CASE WHEN next_attempt_at IS NOT NULL THEN CAST(:next_attempt_at AS BIGINT) END,
     delivered_at = :delivered_at,
     doc = CASE WHEN next_attempt_at IS NOT NULL AND :next_attempt_at IS NOT NULL THEN doc END
 WHERE number = :number AND attempts = :attempts AND delivered_at IS NULL

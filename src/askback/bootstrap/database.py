@@ -1,0 +1,52 @@
+"""Which database is used, and the store in it."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.settings import Settings
+from askback.store.base import Store
+
+DATABASE = "askback.db"
+INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx inject askback 'askback[postgres]')"
+
+
+def postgres_address(settings: Settings) -> str | None:
+    """The address of the PostgreSQL database; None if the runs are in the data folder.
+
+    Raises `Unavailable` if the package of the extra `postgres` is missing.
+    """
+    if settings.database in (None, "sqlite"):
+        return None
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        message = f"`database` names a PostgreSQL server, but psycopg is not installed; {INSTALL}"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from error
+    return settings.database
+
+
+def database_password(settings: Settings) -> str | None:
+    if settings.database in (None, "sqlite"):
+        return None
+    parts = urlsplit(settings.database)
+    given = [unquote(parts.password)] if parts.password else parse_qs(parts.query).get("password", [])
+    return given[0] if given else None
+
+
+async def open_store(settings: Settings) -> Store:
+    """Raises `Unavailable` if it cannot be opened."""
+    address = postgres_address(settings)
+    if address is None:
+        from askback.store.sqlite import SqliteStore
+
+        return await SqliteStore.open(settings.data_dir / DATABASE)
+    from askback.http.tokens import stored_secret
+
+    # An extra.
+    from askback.store.postgres import PostgresStore
+
+    folder_id = await asyncio.to_thread(stored_secret, settings.data_dir / "database-id")
+    return await PostgresStore.open(address, folder_id=folder_id)

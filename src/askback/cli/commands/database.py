@@ -1,0 +1,98 @@
+"""`askback database`: the tables in PostgreSQL, and whether they fit this version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from askback.cli import options, output
+from askback.cli.help import Group
+
+if TYPE_CHECKING:
+    from askback.settings import Settings
+    from askback.store.postgres.schema import SchemaStatus
+
+_SQLITE = "runs are in an SQLite file in the data folder; it is created and upgraded when it is opened"
+
+
+@click.group(
+    "database",
+    cls=Group,
+    invoke_without_command=True,
+    examples=(
+        "askback database status",
+        "askback database upgrade",
+    ),
+)
+@options.common
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+    """Without a subcommand: the same as status."""
+    return 0 if ctx.invoked_subcommand is not None else _status(settings, as_json=as_json)
+
+
+@command.command("status")
+@options.common
+def status(settings: Settings, as_json: bool) -> int:
+    """Show whether the tables fit this version. The exit code is 1 if they do not."""
+    return _status(settings, as_json=as_json)
+
+
+@command.command("upgrade")
+@options.common
+def upgrade(settings: Settings, as_json: bool) -> int:
+    """Create the tables, or upgrade those of an older version. Does nothing if they fit."""
+    from askback.bootstrap.database import postgres_address
+
+    address = postgres_address(settings)
+    if address is None:
+        return _print_sqlite(settings, as_json=as_json)
+    from askback.store import postgres
+
+    before, after = postgres.upgrade(address), postgres.status(address)
+    if as_json:
+        output.print_json({**_view(after), "upgraded_from": before.found})
+    elif before.fits:
+        output.to_stderr("the tables fit already; nothing was changed")
+    else:
+        done = "created" if before.found == 0 else f"upgraded from format {before.found}"
+        output.to_stderr(f"the tables were {done}: format {after.found}")
+    return 0
+
+
+def _status(settings: Settings, *, as_json: bool) -> int:
+    from askback.bootstrap.database import postgres_address
+
+    address = postgres_address(settings)
+    if address is None:
+        return _print_sqlite(settings, as_json=as_json)
+    from askback.store import postgres
+    from askback.store.postgres import errors
+
+    now = postgres.status(address)
+    if as_json:
+        output.print_json(_view(now))
+        return 0 if now.fits else 1
+    if not now.fits:
+        raise errors.misfit(address, now.found, now.known)
+    output.print_line(f"PostgreSQL {now.server}, format {now.found}: the tables fit")
+    return 0
+
+
+def _view(found: SchemaStatus) -> dict[str, Any]:
+    return {
+        "database": "postgresql",
+        "server": found.server,
+        "format": found.found,
+        "needed_format": found.known,
+        "fits": found.fits,
+    }
+
+
+def _print_sqlite(settings: Settings, *, as_json: bool) -> int:
+    if as_json:
+        output.print_json({"database": "sqlite", "data_dir": str(settings.data_dir), "fits": True})
+    else:
+        output.print_line(_SQLITE)
+    return 0

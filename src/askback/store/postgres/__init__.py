@@ -1,0 +1,103 @@
+"""A store in a PostgreSQL database, which several programs may have open. Implements `store.base.Store`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from askback.store.postgres import errors, schema
+from askback.store.postgres.connection import PostgresConnection
+from askback.store.postgres.link import PATIENCE_SEC, Server
+from askback.store.postgres.readers import Readers
+from askback.store.postgres.wake import Wake
+from askback.store.postgres.writers import Writers
+from askback.store.sql.connection import Connection
+from askback.store.sql.store import SqlStore
+from askback.store.sql.writes import Change, Write
+
+T = TypeVar("T")
+
+
+class PostgresStore(SqlStore):
+    def __init__(self, server: Server) -> None:
+        """Use `open` instead."""
+        super().__init__(lambda: errors.closed(server.address))
+        self._server = server
+        name = secrets.token_hex(8)
+        self._wake = Wake(
+            server, name, moved=self._listeners.notify_elsewhere, added=self._listeners.notify_events_elsewhere
+        )
+        self._readers = Readers(server)
+        self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, address: str, *, folder_id: str | None = None, patience_sec: float = PATIENCE_SEC
+    ) -> PostgresStore:
+        """Open the store at a `postgresql://` address.
+
+        Raises `Unavailable` if the tables do not fit, or belong to another data folder than the one with `folder_id`.
+        """
+        store = cls(Server(address, patience_sec))
+        try:
+            await store._readers.read(schema.check)
+            if folder_id is not None:
+                await store._readers.read(lambda connection: schema.claim(connection, folder_id))
+            await store._wake.open()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Finish pending writes. If the server cannot be reached, they fail at once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.closing.set()
+        self._listeners.close()
+        await self._wake.close()
+        await self._writers.close()
+        await self._readers.close()
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await self._readers.read(work)
+
+    async def write(self, work: Write) -> Change:
+        return await self._writers.write(work)
+
+    async def check(self) -> str:
+        return await self._readers.read(_check)
+
+
+def _check(connection: PostgresConnection) -> str:
+    schema.check(connection)
+    server = schema.status(connection).server
+    runs = connection.value("SELECT count(*) FROM (SELECT 1 FROM runs LIMIT 100001) AS some_runs")
+    size_mb = connection.value("SELECT pg_database_size(current_database())") / 2**20
+    extent = f"{runs} runs" if runs <= 100_000 else "more than 100000 runs"
+    return f"PostgreSQL {server}, {extent}, {size_mb:.0f} MB"
+
+
+def upgrade(address: str) -> schema.SchemaStatus:
+    """Create or upgrade the tables. Returns the status before."""
+    return _with_connection(address, schema.upgrade)
+
+
+def status(address: str) -> schema.SchemaStatus:
+    return _with_connection(address, schema.status)
+
+
+def _with_connection(address: str, work: Callable[[PostgresConnection], T]) -> T:
+    try:
+        connection = PostgresConnection.open(address)
+        try:
+            return work(connection)
+        finally:
+            connection.close()
+    except psycopg.Error as error:
+        raise errors.unavailable(error, address) from error

@@ -1,0 +1,142 @@
+"""Connections to a PostgreSQL server, and SQLite's dialect of statements in the words of PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
+
+from askback.store.sql.connection import Dialect, Values, first_rows
+
+SCHEMA = "askback"
+"""Everything is in a separate schema, so that the database may be shared with other programs."""
+FOLDER = files("askback.store.postgres").joinpath("sql")
+DIALECT = Dialect(FOLDER)
+
+_DEFAULTS = {
+    "application_name": "askback",
+    "connect_timeout": "5",
+    # A server that is gone without a word is noticed within a minute.
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_SESSION = f"""
+SET search_path TO {SCHEMA};
+SET client_encoding TO 'UTF8';
+SET default_transaction_isolation TO 'read committed';
+SET idle_in_transaction_session_timeout TO '10s';
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+"""
+"""What was reported as stored must be on disk, and a program that has vanished must not hold its locks."""
+
+
+class _Text(StrDumperUnknown):
+    """PostgreSQL has no U+0000 in texts."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace("\x00", "\ufffd") if "\x00" in obj else obj)
+
+
+class _Whole(Loader):
+    """Sums of whole numbers."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data))
+
+
+class PostgresConnection:
+    """Implements `store.sql.Connection`. Without a transaction of the caller, each statement is committed on its own."""
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.raw = raw
+
+    @classmethod
+    def open(cls, address: str, **options: str) -> PostgresConnection:
+        """`options` replace those of the address. Raises `psycopg.Error` if it cannot be opened."""
+        given = {**_DEFAULTS, **psycopg.conninfo.conninfo_to_dict(address), **options}
+        raw = psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type]
+        try:
+            raw.adapters.register_dumper(str, _Text)
+            raw.adapters.register_dumper(int, Int8Dumper)
+            raw.adapters.register_loader("numeric", _Whole)
+            raw.execute(_SESSION)
+        except BaseException:
+            raw.close()
+            raise
+        return cls(raw)
+
+    @property
+    def lost(self) -> bool:
+        return self.raw.closed or self.raw.broken
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def statements(self, file: str) -> Mapping[str, str]:
+        return DIALECT.statements(file)
+
+    def execute(self, sql: str, values: Any = None, /) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self.raw.execute(translated(sql, values), values)
+
+    def executemany(self, sql: str, values: Iterable[Values], /) -> None:
+        with self.raw.cursor() as cursor:
+            cursor.executemany(translated(sql, ()), values)
+
+    def fetch(self, sql: str, values: Values | None = None) -> list[Any]:
+        return self.execute(sql, values).fetchall()
+
+    def fetch_page(self, sql: str, values: Values, *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
+        # Row by row: together, the rows that do not fit on the page may be too large for the memory.
+        with self.raw.cursor() as cursor, closing(cursor.stream(translated(sql, values), values)) as rows:  # type: ignore[type-var]
+            return first_rows(rows, size=size, max_bytes=max_bytes)
+
+    def value(self, sql: str, values: Values | None = None) -> Any:
+        row = self.execute(sql, values).fetchone()
+        return None if row is None else row[0]
+
+    def exclude_others(self, what: str) -> None:
+        self.execute("SELECT pg_advisory_xact_lock(hashtextextended(:what, 0))", {"what": f"{SCHEMA} {what}"})
+
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+_TEXTS = re.compile(r"json_each\((:\w+)\)")
+_HINT = re.compile(r" INDEXED BY \w+|\+(?=[a-z])")
+"""An index that SQLite must use, and a unary plus, which keeps it from using one."""
+_IS_NULL = re.compile(r":(\w+) IS (NOT )?NULL")
+
+
+def translated(sql: str, values: Any) -> str:
+    """A statement in SQLite's dialect as psycopg expects it.
+
+    Parameters are written differently, lists of texts are unpacked by another function, and there are no hints. Whatever
+    else differs has its own words in `sql/*.sql`.
+    """
+    tested = _tested(sql)
+    return _translated(sql, tuple(name for name in tested if values[name] is None) if tested else ())
+
+
+@lru_cache(maxsize=500)
+def _tested(sql: str) -> tuple[str, ...]:
+    """The parameters that are compared with NULL: PostgreSQL cannot tell their type, so they are compared here."""
+    return tuple({name for name, _ in _IS_NULL.findall(sql)})
+
+
+@lru_cache(maxsize=1000)
+def _translated(sql: str, nulls: tuple[str, ...]) -> str:
+    def compared(found: re.Match[str]) -> str:
+        return str((found[1] in nulls) != bool(found[2])).lower()
+
+    sql = _IS_NULL.sub(compared, sql.replace("%", "%%"))
+    sql = _HINT.sub("", _TEXTS.sub(r"jsonb_array_elements_text(\1::jsonb)", sql))
+    return _PARAMETER.sub(r"%(\1)s", sql).replace("?", "%s")

@@ -1,0 +1,128 @@
+"""Turns errors of PostgreSQL into `Unavailable`, with instructions. No message contains a password."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from psycopg import errors as kinds
+
+from askback.core.errors import RefusalCode, Unavailable
+
+MINIMUM = 15
+"""The oldest PostgreSQL that is supported."""
+
+_REASONS = (
+    (r"password authentication failed|no password supplied", "the user or the password is wrong; correct `database`"),
+    (r"no pg_hba\.conf entry", "the server does not accept this user from here; allow it in pg_hba.conf"),
+    (r'database ".*" does not exist', "this database does not exist; create it with createdb, or correct `database`"),
+    (r'role ".*" does not exist', "this user does not exist; create it with createuser, or correct `database`"),
+    (r"too many clients|remaining connection slots", "the server has no free connection; raise its max_connections"),
+)
+"""By the text of the message: libpq does not give the code of an error during the connection."""
+_PERMANENT = re.compile("|".join(pattern for pattern, _ in _REASONS[:4]))
+
+
+def place(address: str) -> str:
+    """The server and the database of an address, for messages."""
+    try:
+        known = psycopg.conninfo.conninfo_to_dict(address)
+    except psycopg.ProgrammingError:
+        return "the PostgreSQL database"
+    host = known.get("host") or known.get("hostaddr") or "the local socket"
+    port = f":{known['port']}" if known.get("port") else ""
+    return f"the PostgreSQL database {known.get('dbname') or known.get('user') or ''!r} on {host}{port}"
+
+
+def is_permanent(error: psycopg.Error) -> bool:
+    """Whether another attempt to connect is pointless until somebody corrects something."""
+    return _is_bad_address(error) or (
+        isinstance(error, psycopg.OperationalError) and bool(_PERMANENT.search(str(error)))
+    )
+
+
+def _is_bad_address(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None
+
+
+def unavailable(error: psycopg.Error, address: str) -> Unavailable:
+    where = place(address)
+    match error:
+        case kinds.DiskFull():
+            message = f"the disk of {where} is full; stored data is safe; free some space and try again"
+            return Unavailable(RefusalCode.DISK_FULL, message)
+        case kinds.ReadOnlySqlTransaction():
+            message = f"{where} is read-only; connect to the primary server, or correct `database`"
+            return Unavailable(RefusalCode.STORE_READ_ONLY, message)
+        case kinds.InsufficientPrivilege():
+            message = f"this user may not use {where}: {_first_line(error)}; make the user its owner"
+            return Unavailable(RefusalCode.STORE_READ_ONLY, message)
+        case kinds.UndefinedTable() | kinds.UndefinedColumn() | kinds.InvalidSchemaName() | kinds.UndefinedFunction():
+            return unfit(address, None, None)
+        case _:
+            return Unavailable(RefusalCode.STORE_UNUSABLE, f"{where} cannot be used: {_advice(error)}")
+
+
+def _advice(error: psycopg.Error) -> str:
+    if _is_bad_address(error):
+        # The message may quote the address with its password.
+        return "its address is not valid; it must look like postgresql://user:password@host:5432/name"
+    text = _first_line(error)
+    for pattern, advice in _REASONS:
+        if re.search(pattern, text):
+            return advice
+    return f"{text}; check that the server runs and can be reached"
+
+
+def _first_line(error: psycopg.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
+    """The tables are missing, or those of an older version."""
+    version = "" if found is None else f" (format {found}, this Askback needs {known})"
+    message = (
+        f"the tables in {place(address)} do not fit{version}; create or upgrade them with: askback database upgrade"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def misfit(address: str, found: int, known: int) -> Unavailable:
+    """The tables have another version than this program needs."""
+    return newer(address, found, known) if found > known else unfit(address, found, known)
+
+
+def newer(address: str, found: int, known: int) -> Unavailable:
+    message = (
+        f"{place(address)} was written by a newer Askback (format {found}, this one supports {known}) and was left"
+        " unchanged; upgrade Askback, or use another database"
+    )
+    return Unavailable(RefusalCode.STORE_NEWER, message)
+
+
+def other_folder(address: str) -> Unavailable:
+    message = (
+        f"{place(address)} belongs to another data folder, which has the files of its runs; use that folder with"
+        " --data-dir, or another database"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def too_old(address: str, version: int) -> Unavailable:
+    """`version` is as libpq tells it: 150004 is 15.4."""
+    message = (
+        f"{place(address)} runs PostgreSQL {version // 10_000}, which is too old; Askback needs {MINIMUM} or newer"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def wrong_encoding(address: str, encoding: str) -> Unavailable:
+    message = (
+        f"{place(address)} has the encoding {encoding}; create it with: createdb --encoding UTF8 --template template0"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def closed(address: str) -> Unavailable:
+    return Unavailable(RefusalCode.STORE_UNUSABLE, f"the store in {place(address)} is closed; open it again")

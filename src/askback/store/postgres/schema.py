@@ -1,0 +1,91 @@
+"""The tables and their version: checked when a store is opened, created and upgraded by a command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from askback.store.postgres import errors
+from askback.store.postgres.connection import FOLDER, SCHEMA, PostgresConnection
+from askback.store.sql.connection import migrations
+
+_LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA} migrations', 0))"
+_LEDGER = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS migrations (version BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """`found` is the version of the tables, 0 if there are none. `known` is the version that this program needs."""
+
+    server: str
+    found: int
+    known: int
+
+    @property
+    def fits(self) -> bool:
+        return self.found == self.known
+
+
+@cache
+def scripts() -> tuple[str, ...]:
+    return migrations(FOLDER.joinpath("migrations"))
+
+
+def status(connection: PostgresConnection) -> SchemaStatus:
+    """Raises `Unavailable` for a server that is too old, or a database with the wrong encoding."""
+    _check_server(connection)
+    server = str(connection.value("SHOW server_version")).split()[0]
+    return SchemaStatus(server=server, found=_version(connection), known=len(scripts()))
+
+
+def check(connection: PostgresConnection) -> None:
+    """Raise `Unavailable` unless the tables fit."""
+    now = status(connection)
+    if not now.fits:
+        raise errors.misfit(_address(connection), now.found, now.known)
+
+
+def claim(connection: PostgresConnection, folder_id: str) -> None:
+    """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes."""
+    connection.execute("INSERT INTO data_folder (id) VALUES (:id) ON CONFLICT DO NOTHING", {"id": folder_id})
+    if connection.value("SELECT id FROM data_folder") != folder_id:
+        raise errors.other_folder(_address(connection))
+
+
+def upgrade(connection: PostgresConnection) -> SchemaStatus:
+    """Create or upgrade the tables, in one transaction. Returns the status before. Programs wait for one another."""
+    _check_server(connection)
+    with connection.raw.transaction():
+        connection.execute(_LOCK)
+        before = status(connection)
+        if before.found > before.known:
+            raise errors.newer(_address(connection), before.found, before.known)
+        if not before.fits:
+            connection.raw.execute(_LEDGER)
+        for version, script in enumerate(scripts()[before.found :], start=before.found + 1):
+            connection.raw.execute(script.encode())
+            connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": version})
+    return before
+
+
+def _version(connection: PostgresConnection) -> int:
+    if connection.value("SELECT to_regclass(:name)", {"name": f"{SCHEMA}.migrations"}) is None:
+        return 0
+    return int(connection.value("SELECT coalesce(max(version), 0) FROM migrations"))
+
+
+def _check_server(connection: PostgresConnection) -> None:
+    version = connection.raw.info.server_version
+    if version < errors.MINIMUM * 10_000:
+        raise errors.too_old(_address(connection), version)
+    encoding = str(connection.value("SHOW server_encoding"))
+    if encoding != "UTF8":
+        raise errors.wrong_encoding(_address(connection), encoding)
+
+
+def _address(connection: PostgresConnection) -> str:
+    """Without the password."""
+    return connection.raw.info.dsn

@@ -1,0 +1,130 @@
+"""Notifications between processes on one database, by LISTEN and NOTIFY.
+
+A message is sent in the transaction of the change, so that it arrives exactly if the change is committed. It says who
+sends it, whether the run has moved or only has new events, and which run. After the connection was lost, any run may
+have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+import psycopg
+
+from askback.core.errors import Unavailable
+from askback.store.postgres.connection import PostgresConnection
+from askback.store.postgres.link import ConnectionLost, Server
+from askback.store.sql.writes import Change
+
+_MAX_MESSAGE_BYTES = 7900
+_MOVED = "moved"
+_EVENTS = "events"
+_PAUSE_SEC = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def message(program: str, change: Change) -> str | None:
+    """The notification of a change for other processes; None if no run has changed."""
+    if change.changed_id is None:
+        return None
+    what = _EVENTS if change.run is None else _MOVED
+    text = f"{program} {what} {change.changed_id}"
+    return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{program} {what} "
+
+
+class Wake:
+    """`moved` is called in the event loop with the ids of changed runs, or None if they are unknown; `added` with the id
+    of a run that only has new events."""
+
+    def __init__(
+        self,
+        server: Server,
+        program: str,
+        *,
+        moved: Callable[[Collection[str] | None], None],
+        added: Callable[[str], None],
+    ) -> None:
+        self._server = server
+        self._program = program
+        self._moved = moved
+        self._added = added
+        self._task: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        """The connection was lost, or this is closed."""
+
+    async def open(self) -> None:
+        """Listen. Raises `Unavailable` if the server cannot be reached."""
+        connection = await self._connect()
+        self._task = asyncio.create_task(self._keep_listening(connection))
+
+    async def close(self) -> None:
+        """Call it once the server is marked as closing. An attempt to connect is finished first."""
+        self._over.set()
+        if self._task is not None:
+            await self._task
+
+    async def _connect(self) -> PostgresConnection:
+        return await asyncio.to_thread(self._server.patiently, self._listening)
+
+    def _listening(self) -> PostgresConnection:
+        connection = self._server.connect()
+        try:
+            connection.execute("LISTEN askback")
+        except psycopg.Error as error:
+            connection.close()
+            self._server.note_lost(error)
+            raise ConnectionLost(error) from error
+        return connection
+
+    async def _keep_listening(self, connection: PostgresConnection | None) -> None:
+        while connection is not None:
+            await self._until_lost(connection)
+            connection.close()
+            connection = await self._again()
+            if connection is not None:
+                self._moved(None)
+
+    async def _again(self) -> PostgresConnection | None:
+        """Another connection; None if this is closed."""
+        while not self._server.closing.is_set():
+            try:
+                return await self._connect()
+            except Unavailable as error:
+                log.warning("%s", error.message)
+                await asyncio.sleep(_PAUSE_SEC)
+        return None
+
+    async def _until_lost(self, connection: PostgresConnection) -> None:
+        loop, descriptor = asyncio.get_running_loop(), connection.raw.fileno()
+        if not self._server.closing.is_set():
+            self._over.clear()
+        loop.add_reader(descriptor, self._receive, connection)
+        try:
+            self._receive(connection)
+            await self._over.wait()
+        finally:
+            loop.remove_reader(descriptor)
+
+    def _receive(self, connection: PostgresConnection) -> None:
+        try:
+            connection.raw.pgconn.consume_input()
+        except psycopg.Error as error:
+            self._server.note_lost(error)
+            self._over.set()
+            return
+        while (notification := connection.raw.pgconn.notifies()) is not None:
+            self._hear(notification.extra.decode())
+
+    def _hear(self, text: str) -> None:
+        program, what, run_id = text.split(" ", 2)
+        if program == self._program:
+            return
+        if not run_id:
+            self._moved(None)
+        elif what == _EVENTS:
+            self._added(run_id)
+        else:
+            self._moved([run_id])

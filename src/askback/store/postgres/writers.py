@@ -1,0 +1,199 @@
+"""The threads that write, each with its own connection: one transaction for each write.
+
+All writes of a run go through one thread, so that listeners are notified in the order of the commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import errors as kinds
+
+from askback.store.postgres import errors
+from askback.store.postgres.connection import PostgresConnection
+from askback.store.postgres.link import ConnectionLost, Link, Server
+from askback.store.postgres.wake import message
+from askback.store.sql.writes import Change, Write
+
+THREADS = 4
+_MAX_COLLISIONS = 10
+
+_RACES = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.UniqueViolation)
+"""What another transaction at the same moment can cause. The write is decided again on what that one has left."""
+
+_REGISTER = "INSERT INTO commits (writer, last) VALUES (:writer, 0) ON CONFLICT (writer) DO NOTHING"
+_FORGET_OLD = "DELETE FROM commits WHERE at < now() - interval '7 days'"
+_FINISH = """
+WITH noted AS (
+    INSERT INTO commits (writer, last) VALUES (:writer, :mark)
+    ON CONFLICT (writer) DO UPDATE SET last = excluded.last, at = now()
+)
+SELECT pg_notify('askback', :message) WHERE :message IS NOT NULL
+"""
+# The row is locked until the transaction whose end is unknown is over.
+_LAST = "SELECT last FROM commits WHERE writer = :writer FOR UPDATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    work: Write
+    answer: asyncio.Future[Change]
+
+
+class Writers:
+    """After a commit, `notify` is called in the event loop with the change and the time of the commit.
+
+    `measure` gets the duration of every transaction, in the writer's thread.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        name: str,
+        notify: Callable[[Change, float], None],
+        measure: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`name` marks the notifications of this process."""
+        self._server = server
+        self._notify = notify
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._next = itertools.cycle(range(THREADS))
+        self._queues = [queue.SimpleQueue[Job | None]() for _ in range(THREADS)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(jobs, Transactions(server, name, measure)), daemon=True)
+            for jobs in self._queues
+        ]
+        for thread in self._threads:
+            thread.name = "askback-store-writer"
+            thread.start()
+
+    async def write(self, work: Write) -> Change:
+        if self._closed:
+            raise errors.closed(self._server.address)
+        job = Job(work=work, answer=self._loop.create_future())
+        place = next(self._next) if work.subject is None else zlib.crc32(work.subject.encode()) % THREADS
+        self._queues[place].put(job)
+        return await job.answer
+
+    async def close(self) -> None:
+        """Finish pending writes and end the threads."""
+        if not self._closed:
+            self._closed = True
+            for jobs in self._queues:
+                jobs.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _run(self, jobs: queue.SimpleQueue[Job | None], transactions: Transactions) -> None:
+        while (job := jobs.get()) is not None:
+            outcome: Change | Exception
+            try:
+                outcome = transactions.perform(job.work)
+            except Exception as error:  # no error may end this thread: all later writes would wait forever
+                outcome = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for an answer
+                self._loop.call_soon_threadsafe(self._deliver, job, outcome, time.monotonic())
+        transactions.close()
+
+    def _deliver(self, job: Job, outcome: Change | Exception, committed_at: float) -> None:
+        if not job.answer.done():
+            if isinstance(outcome, Change):
+                job.answer.set_result(outcome)
+            else:
+                job.answer.set_exception(outcome)
+        if isinstance(outcome, Change) and outcome.changed_id is not None:
+            self._notify(outcome, committed_at)
+
+
+class _OutcomeUnknown(Exception):
+    """The connection was lost during COMMIT."""
+
+    def __init__(self, change: Change, mark: int) -> None:
+        super().__init__(mark)
+        self.change = change
+        self.mark = mark
+
+
+class Transactions:
+    """Performs writes one after the other. A write whose connection is lost is repeated, unless it was committed."""
+
+    def __init__(self, server: Server, name: str, measure: Callable[[float], None]) -> None:
+        self._server = server
+        self._program = name
+        self._measure = measure
+        self._writer = f"{name}-{secrets.token_hex(4)}"
+        self._marks = itertools.count(1)
+        self._link = Link(server, self._register)
+
+    def perform(self, work: Write) -> Change:
+        """Raises what the write raises, and `Unavailable` if the database cannot be used."""
+        collisions = 0
+        while True:
+            try:
+                return self._server.patiently(lambda: self._attempt(work))
+            except _RACES:
+                collisions += 1
+                if collisions > _MAX_COLLISIONS:
+                    raise
+            except psycopg.IntegrityError:
+                raise
+            except psycopg.Error as error:
+                raise self._server.unavailable(error) from error
+
+    def _attempt(self, work: Write) -> Change:
+        try:
+            return self._link.use(lambda connection: self._transaction(connection, work))
+        except _OutcomeUnknown as unknown:
+            last = self._server.patiently(lambda: self._link.use(self._last_committed))
+            if last == unknown.mark:
+                return unknown.change
+            raise ConnectionLost(psycopg.OperationalError("the connection was lost before COMMIT")) from unknown
+
+    def _transaction(self, connection: PostgresConnection, work: Write) -> Change:
+        began = time.monotonic()
+        mark = next(self._marks)
+        connection.execute("BEGIN")
+        try:
+            change = work.write(connection)
+            notification = message(self._program, change)
+            connection.execute(_FINISH, {"writer": self._writer, "mark": mark, "message": notification})
+        except BaseException:
+            with contextlib.suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            raise
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if not connection.lost:
+                raise
+            raise _OutcomeUnknown(change, mark) from error
+        self._measure(time.monotonic() - began)
+        return change
+
+    def _last_committed(self, connection: PostgresConnection) -> int:
+        """The mark of the last transaction that was committed. Waits until the one that was lost is over."""
+        return int(connection.value(_LAST, {"writer": self._writer}))
+
+    def _register(self, connection: PostgresConnection) -> None:
+        """The row that `_LAST` waits for must be there before the first transaction."""
+        connection.execute(_REGISTER, {"writer": self._writer})
+        connection.execute(_FORGET_OLD)
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error, ConnectionLost):
+            self._link.use(
+                lambda connection: connection.execute("DELETE FROM commits WHERE writer = ?", (self._writer,))
+            )
+        self._link.close()

@@ -1,0 +1,142 @@
+"""`askback database`, and what a program says about a PostgreSQL database that it cannot use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from askback.store.postgres import errors
+from support import postgres
+from support.data_folder import ASK, FINISH, World
+from support.postgres import PostgresServer, databases
+from support.program import Ran, askback
+
+PASSWORD = "open-sesame-47"
+
+
+@pytest.fixture(autouse=True)
+def _needs_postgres() -> None:
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def server() -> PostgresServer:
+    return databases.server
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """On SQLite by itself: the tests name the database."""
+    with databases.chosen(False):
+        return World(tmp_path)
+
+
+@pytest.fixture
+def empty(server: PostgresServer) -> Iterator[str]:
+    """The address of a database without tables."""
+    address = server.make_database(empty=True)
+    yield address
+    server.execute(f"DROP DATABASE {address.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
+
+
+def on(address: str, world: World, *words: str) -> Ran:
+    return askback(world, *words, env={"ASKBACK_DATABASE": address})
+
+
+def test_tables_are_created_by_a_command_and_used_by_runs(world: World, empty: str) -> None:
+    skill = world.skill([ASK], [FINISH])
+    refused = on(empty, world, "run", skill, "--engine", "scripted")
+    assert refused.code == 1
+    assert "askback database upgrade" in refused.stderr
+    assert on(empty, world, "database", "status", "--json").json["fits"] is False
+    status = on(empty, world, "database", "status")
+    assert (status.code, "askback database upgrade" in status.stderr) == (1, True)
+
+    made = on(empty, world, "database", "upgrade", "--json").json
+    assert (made["format"], made["upgraded_from"], made["fits"]) == (made["needed_format"], 0, True)
+    assert "nothing was changed" in on(empty, world, "database", "upgrade").stderr
+    assert "the tables fit" in on(empty, world, "database").stdout
+
+    run = on(empty, world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--answer", "red", "--json")
+    assert run.json["data"] == {"colour": "red"}, run.json
+    assert not (world.data_dir / "askback.db").exists()
+    assert "PostgreSQL" in on(empty, world, "doctor").stdout
+    [listed] = on(empty, world, "runs", "--json").json
+    assert listed["id"] == run.json["id"]
+
+
+def test_a_database_belongs_to_one_data_folder(world: World, empty: str, tmp_path: Path) -> None:
+    on(empty, world, "database", "upgrade")
+    assert on(empty, world, "runs").code == 0
+    with databases.chosen(False):
+        other = World(tmp_path / "other")
+    refused = on(empty, other, "runs")
+    assert refused.code == 1
+    assert "belongs to another data folder" in refused.stderr
+
+
+def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
+    on(empty, world, "database", "upgrade")
+    name = empty.partition("@/")[2].partition("?")[0]
+    server.execute("INSERT INTO askback.migrations (version) VALUES (99)", name)
+    for words in (("runs",), ("database", "upgrade"), ("database", "status")):
+        refused = on(empty, world, *words)
+        assert refused.code == 1
+        assert "newer Askback (format 99" in refused.stderr
+
+
+def test_unusable_addresses_are_explained_without_the_password(world: World, server: PostgresServer) -> None:
+    server.execute(f"CREATE ROLE keyholder LOGIN PASSWORD '{PASSWORD}x'")
+    host = f"?host={server.folder}"
+    expected = {
+        f"postgresql://keyholder:{PASSWORD}@/postgres{host}": "the user or the password is wrong",
+        f"postgresql://askback:{PASSWORD}@/nowhere{host}": "this database does not exist",
+        f"postgresql://nobody-here:{PASSWORD}@/postgres{host}": "this user does not exist",
+        f"postgresql://askback:{PASSWORD}@127.0.0.1:1/postgres": "check that the server runs",
+        f"postgresql://askback:{PASSWORD}@/postgres{host}&nonsense={PASSWORD}": "its address is not valid",
+        f"mysql://askback:{PASSWORD}@db.example/askback": "must look like postgresql://",
+    }
+    for address, reason in expected.items():
+        for words in (("database", "status"), ("database", "upgrade", "--json")):
+            refused = on(address, world, *words)
+            assert refused.code != 0
+            assert reason in refused.stderr + refused.stdout, address
+            assert PASSWORD not in refused.stderr + refused.stdout
+            assert "Traceback" not in refused.stderr
+
+
+def test_an_old_server_is_refused() -> None:
+    message = errors.too_old("postgresql://askback:secret@db.example/askback", 130_004).message
+    assert "PostgreSQL 13, which is too old" in message
+    assert "secret" not in message
+
+
+def test_settings_show_where_the_database_comes_from_but_no_password(world: World) -> None:
+    address = f"postgresql://askback:{PASSWORD}@db.example/askback?passfile=/x&sslpassword={PASSWORD}"
+    for variable in ("ASKBACK_DATABASE", "DATABASE_URL"):
+        shown = askback(world, "config", "database", env={variable: address}).stdout
+        assert "askback:[redacted]@db.example/askback" in shown
+        assert variable in shown
+        assert PASSWORD not in shown
+    both = askback(world, "config", "database", env={"ASKBACK_DATABASE": "sqlite", "DATABASE_URL": address})
+    assert "sqlite" in both.stdout
+    other = askback(world, "config", "database", env={"DATABASE_URL": "mysql://db.example/askback"})
+    assert "mysql" not in other.stdout
+
+
+def test_without_the_driver_a_server_is_refused_with_what_to_install(world: World, tmp_path: Path) -> None:
+    package = tmp_path / "blocked/psycopg"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('not installed')")
+    env = {"PYTHONPATH": str(package.parent), "ASKBACK_DATABASE": "postgresql://askback@db.example/askback"}
+    refused = askback(world, "runs", env=env, warm=False)
+    assert refused.code == 1
+    assert "pip install 'askback[postgres]'" in refused.stderr
+
+
+def test_without_a_server_there_is_nothing_to_upgrade(world: World) -> None:
+    assert askback(world, "database", "status", "--json").json["database"] == "sqlite"
+    assert "SQLite" in askback(world, "database", "upgrade").stdout

@@ -1,0 +1,281 @@
+"""A PostgreSQL server that restarts, fails or cannot be reached, and connections that are cut at every statement."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from lives import NOON, ask, at, create, finish, message, name_handle, new_run, reply, start
+from test_store_crashes import agrees_with_itself
+
+from askback.core import lifecycle
+from askback.core.errors import Conflict, Unavailable
+from askback.core.runs import Run, RunRequest
+from askback.core.webhooks import Webhook
+from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
+from support import postgres
+from support.cutting_proxy import CuttingProxy
+from support.postgres import PostgresServer, databases
+
+LONG_SEC = 240.0
+HOOK = Webhook(url="https://hooks.example/one")
+
+
+@pytest.fixture(autouse=True)
+def _needs_postgres() -> None:
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with databases.chosen(True):
+        yield databases.make(tmp_path)
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that writes to disk before it acknowledges, for this test alone."""
+    server = PostgresServer(durable=True)
+    yield server
+    server.close()
+
+
+@asynccontextmanager
+async def opened(address: str, patience_sec: float = LONG_SEC) -> AsyncIterator[Store]:
+    from askback.store.postgres import PostgresStore
+
+    store = await PostgresStore.open(address, patience_sec=patience_sec)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# A connection that is cut.
+
+
+async def created(store: Store, name: str) -> Run:
+    return await create(store, new_run(name, labels={"team": "a"}), key=IdempotencyKey(key=name, body_digest="d"))
+
+
+async def asked(store: Store, run: Run) -> Run:
+    return await ask(store, run)
+
+
+async def spoken(store: Store, run: Run) -> Run:
+    await store.append(run.id, run.epoch, [message("one"), message("two")])
+    return run
+
+
+STEPS: dict[str, Callable[[Store, Run], Awaitable[Run]]] = {
+    "start": start,
+    "name": name_handle,
+    "append": spoken,
+    "ask": asked,
+    "reply": reply,
+    "start again": start,
+    "finish": finish,
+}
+
+
+async def lived(store: Store, proxy: CuttingProxy, name: str, number: int, *, forward: bool) -> int:
+    """A run from its start to its end. Every write of it loses its connection at the same statement, if it has so many.
+
+    Returns how many were cut.
+    """
+    cut = 0
+    proxy.arm(number, forward=forward)
+    run = await created(store, name)
+    cut += proxy.disarm()
+    for step in STEPS.values():
+        proxy.arm(number, forward=forward)
+        run = await step(store, run)
+        cut += proxy.disarm()
+    return cut
+
+
+async def untouched(store: Store) -> tuple[list[str], int, int]:
+    run = await created(store, "untouched")
+    for step in STEPS.values():
+        run = await step(store, run)
+    return [event.type for event in await store.events(run.id)], run.version, len(await sent(store, run.id))
+
+
+async def sent(store: Store, run_id: str) -> list[int]:
+    return [delivery.seq for delivery in (await store.deliveries(run_id, limit=200)).items]
+
+
+@pytest.mark.parametrize("forward", [False, True], ids=["before it arrives", "after it arrived"])
+def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: str, forward: bool) -> None:
+    async def main() -> None:
+        with CuttingProxy(databases.server.folder) as proxy:
+            through = address.replace(str(databases.server.folder), str(proxy.folder))
+            async with opened(address) as direct, opened(through) as store:
+                await direct.register_webhooks([HOOK])
+                expected = await untouched(direct)
+                for number in itertools.count(1):
+                    name = f"run-{number}"
+                    cut = await lived(store, proxy, name, number, forward=forward)
+                    events = [event.type for event in await direct.events(name)]
+                    run = await direct.get(name)
+                    assert (events, run.version, len(await sent(direct, name))) == expected, number
+                    await agrees_with_itself(direct, name)
+                    if not cut:
+                        break
+                assert number > 10
+                assert await direct.queued([""], without_engines=[], limit=9) == ()
+                stats = await direct.run_stats(NOON.date(), at(60).date())
+                assert sum(finished.runs for finished in stats.days.values()) == number + 1
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+def test_a_read_whose_connection_is_cut_is_repeated(address: str) -> None:
+    async def main() -> None:
+        with CuttingProxy(databases.server.folder) as proxy:
+            through = address.replace(str(databases.server.folder), str(proxy.folder))
+            async with opened(through) as store:
+                run = await create(store, new_run())
+                for forward in (False, True):
+                    proxy.arm(1, forward=forward)
+                    assert await store.get(run.id) == run
+                    assert proxy.disarm()
+                    proxy.arm(2, forward=forward)
+                    assert len(await store.events(run.id)) == 2
+                    assert proxy.disarm()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+# A server that fails.
+
+
+async def make_runs(store: Store, prefix: str, stop: asyncio.Event) -> list[Run]:
+    """Runs, one after the other, each with a question; returns those that were acknowledged."""
+    made: list[Run] = []
+    for number in itertools.count():
+        name = f"{prefix}-{number}"
+        run = await create(store, new_run(name), key=IdempotencyKey(key=name, body_digest="digest"))
+        made.append(await ask(store, await name_handle(store, await start(store, run))))
+        if stop.is_set():
+            return made
+    return made
+
+
+@pytest.mark.parametrize("how", ["crash", "kill"])
+def test_nothing_acknowledged_is_lost_when_the_server_fails_under_load(own_server: PostgresServer, how: str) -> None:
+    async def main() -> None:
+        address = own_server.make_database()
+        async with opened(address) as store:
+            stop = asyncio.Event()
+            tasks = [asyncio.create_task(make_runs(store, f"maker-{n}", stop)) for n in range(6)]
+            for _ in range(3):
+                before = len((await store.list_runs(RunFilter(), limit=10_000)).items)
+                while len((await store.list_runs(RunFilter(), limit=10_000)).items) < before + 10:
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(getattr(own_server, how))
+                await asyncio.to_thread(own_server.start)
+            stop.set()
+            made = [run for task in tasks for run in await task]
+            assert {run.id for run in (await store.list_runs(RunFilter(), limit=10_000)).items} == {
+                run.id for run in made
+            }
+            for run in made:
+                assert await store.get(run.id) == run
+                await agrees_with_itself(store, run.id)
+
+    asyncio.run(asyncio.wait_for(main(), 2 * LONG_SEC))
+
+
+def test_a_server_that_is_away_is_reported_and_used_again_when_it_is_back(own_server: PostgresServer) -> None:
+    async def main() -> None:
+        address = own_server.make_database()
+        async with opened(address, patience_sec=0.2) as store:
+            run = await create(store, new_run())
+            await asyncio.to_thread(own_server.crash)
+            with pytest.raises(Unavailable, match="cannot be used"):
+                await start(store, run)
+            with pytest.raises(Unavailable, match="cannot be used"):
+                await store.write_nothing()
+            with pytest.raises(Unavailable, match="cannot be used"):
+                await store.check()
+            await asyncio.to_thread(own_server.start)
+            assert (await start(store, run)).epoch == 1
+            assert "1 runs" in await store.check()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+# Notifications.
+
+
+def test_after_the_listening_connection_was_lost_any_run_may_have_changed(address: str) -> None:
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            changes = store.changes()
+            run = await create(other, new_run())
+            assert await changes.wait() == {run.id: None}
+            databases.server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+            )
+            assert await changes.wait() == {UNKNOWN_RUN: None}
+            await start(other, run)
+            assert await changes.wait() == {run.id: None}
+            changes.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+def test_other_programs_learn_whether_a_run_moved_or_only_has_new_events(address: str) -> None:
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            run = await start(other, await create(other, new_run()))
+            changes, events = store.changes(), store.new_events(run.id)
+            await other.append(run.id, run.epoch, [message("hello")])
+            assert (await events.wait()).more
+            moved = await create(other, new_run("later"))
+            assert await changes.wait() == {moved.id: None}
+            for each in (changes, events):
+                each.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+def test_a_run_with_the_longest_name_is_notified_as_any(address: str) -> None:
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            changes = store.changes()
+            await create(other, new_run("x" * 10_000))
+            assert await changes.wait() == {UNKNOWN_RUN: None}
+            changes.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+# Races of programs.
+
+
+def test_programs_that_create_at_once_keep_keys_and_quotas(address: str) -> None:
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            key = IdempotencyKey(key="same", body_digest="digest")
+            both = (store, other)
+            made = await asyncio.gather(
+                *(create(both[n % 2], new_run(f"run-{n}"), key=key) for n in range(12)), return_exceptions=True
+            )
+            assert len({run.id for run in made if isinstance(run, Run)}) == 1
+            assert all(isinstance(run, Run) for run in made)
+            wanted = (lifecycle.create(new_run(f"mine-{n}", created_by="anna"), {}) for n in range(12))
+            got = await asyncio.gather(
+                *(both[n % 2].create(each, RunRequest(), max_open=3) for n, each in enumerate(wanted)),
+                return_exceptions=True,
+            )
+            assert sum(isinstance(run, Run) for run in got) == 3
+            assert sum(isinstance(error, Conflict) for error in got) == 9
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))

@@ -1,0 +1,120 @@
+"""A proxy in front of a PostgreSQL server that cuts the connection at a chosen statement."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_NAME = ".s.PGSQL.5432"
+_ENDS_OF_STATEMENTS = b"QS"
+"""A simple query, and the end of an extended one."""
+
+
+class CuttingProxy:
+    """Listens on a socket in a folder of its own, and forwards to the socket in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._target = str(folder / _NAME)
+        self.folder = Path(tempfile.mkdtemp(prefix="askback-cut-", dir="/tmp"))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.folder / _NAME))
+        self._listener.listen()
+        self._lock = threading.Lock()
+        self._left: int | None = None
+        self._forward = False
+        self.cuts = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def arm(self, statement: int, *, forward: bool) -> None:
+        """Cut at the `statement`-th statement from now on, before it reaches the server, or right after (`forward`)."""
+        with self._lock:
+            self._left, self._forward = statement, forward
+
+    def disarm(self) -> bool:
+        """Whether the connection was cut."""
+        with self._lock:
+            armed, self._left = self._left is not None, None
+        return not armed
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    server.connect(self._target)
+                except OSError:
+                    client.close()
+                    continue
+                threading.Thread(target=self._pump_statements, args=(client, server), daemon=True).start()
+                threading.Thread(target=_pump, args=(server, client), daemon=True).start()
+
+    def _pump_statements(self, client: socket.socket, server: socket.socket) -> None:
+        """Forward message by message: the first has no type, all others have one."""
+        with contextlib.suppress(OSError):
+            has_type = False
+            while True:
+                head = _exactly(client, 5 if has_type else 4)
+                size = int.from_bytes(head[-4:], "big") - 4
+                message = head + _exactly(client, size)
+                cut = has_type and head[:1] in _ENDS_OF_STATEMENTS and self._is_due()
+                if not cut or self._forward:
+                    server.sendall(message)
+                if cut:
+                    break
+                has_type = True
+        _end(client)
+        _end(server)
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            if self._left is None:
+                return False
+            self._left -= 1
+            if self._left > 0:
+                return False
+            self._left = None
+            self.cuts += 1
+            return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Closing alone would not wake the thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    _end(source)
+    _end(target)
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    parts = b""
+    while len(parts) < size:
+        part = source.recv(size - len(parts))
+        if not part:
+            raise ConnectionError
+        parts += part
+    return parts
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
