@@ -41,6 +41,8 @@ def _database_server() -> Iterator[None]:
 def database(request: pytest.FixtureRequest, _database_server: None) -> Iterator[str]:
     """The database of the worlds that this test makes."""
     name = str(getattr(request, "param", request.config.getoption("--database") or "sqlite"))
+    if name == "postgres" and request.node.get_closest_marker("sqlite"):
+        pytest.skip("this test is about the SQLite file")
     if name == "postgres" and (reason := postgres.missing()) is not None:
         pytest.skip(reason)
     with databases.chosen(name == "postgres"):

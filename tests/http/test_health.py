@@ -7,6 +7,7 @@ from contextlib import closing
 
 import apsw
 import httpx
+import pytest
 
 from support.api import PATIENCE_SEC
 from support.data_folder import World
@@ -14,6 +15,7 @@ from support.program import until
 from support.server import Server
 
 
+@pytest.mark.sqlite
 def test_a_database_that_takes_no_writes_is_not_healthy(own_world: World) -> None:
     """Reading it works all the while."""
     with Server(own_world) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as client:

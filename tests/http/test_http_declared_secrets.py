@@ -83,6 +83,7 @@ def assert_not_asked_in_chats(bot: Telegram, prompt: str) -> None:
         assert not message.buttons
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_password_that_a_schema_declares_is_seen_nowhere(own_world: World, seed: int) -> None:
     asks = list(questions(seed))

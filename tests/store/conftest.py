@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stores import ADDRESS, STORES, OpenStore, Program, opened
+from stores import STORES, OpenStore, Program, opened
 
 from support import postgres
 from support.postgres import databases
@@ -23,7 +23,7 @@ def store_kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if kind == "postgres":
         if (reason := postgres.missing()) is not None:
             pytest.skip(reason)
-        (tmp_path / ADDRESS).write_text(databases.make(tmp_path))
+        databases.make(tmp_path)
     return kind
 
 

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 from lives import ask, create, message, name_handle, new_run, reply, start
 from stores import opened
 

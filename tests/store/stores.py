@@ -9,6 +9,7 @@ from pathlib import Path
 
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
+from support.postgres import ADDRESS
 
 
 async def _sqlite(folder: Path) -> Store:
@@ -21,8 +22,6 @@ async def _postgres(folder: Path) -> Store:
     return await PostgresStore.open((folder / ADDRESS).read_text())
 
 
-ADDRESS = "address"
-"""The file with the address of the database that belongs to a folder."""
 STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {"postgres": _postgres, "sqlite": _sqlite}
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]

@@ -25,6 +25,8 @@ from typing import Any
 DEADLINE_SEC = 120.0
 _SET_DEATH_SIGNAL = 1
 _TEMPLATE = "askback_template"
+ADDRESS = "postgres-address"
+"""The file in a world's folder that has the address of its database."""
 
 
 def missing() -> str | None:
@@ -232,14 +234,17 @@ class Databases:
         return self._server
 
     def address(self, folder: Path) -> str | None:
-        """The address of the database of a folder; None: it has an SQLite file."""
+        """The address of the database of a folder; None: it has an SQLite file. Also for programs that a test starts."""
         if folder not in self._by_folder and self.in_use:
             self.make(folder)
-        return self._by_folder.get(folder)
+        written = folder / ADDRESS
+        return written.read_text() if written.exists() else None
 
     def make(self, folder: Path) -> str:
         address = self._free.pop() if self._free else self.server.make_database()
         self._by_folder[folder] = address
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ADDRESS).write_text(address)
         return address
 
     @contextmanager

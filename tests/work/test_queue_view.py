@@ -114,6 +114,19 @@ def test_a_change_of_another_program_is_read(play: Play) -> None:
     play(main)
 
 
+def test_a_change_of_another_program_during_a_read_is_read_again(play: Play) -> None:
+    async def main(scene: Scene) -> None:
+        reading = asyncio.create_task(scene.heads())
+        await asyncio.sleep(0)
+        # The read has begun, and nobody has its result yet.
+        assert scene.view.note({"elsewhere": None})
+        assert await reading == []
+        await scene.queue("elsewhere")
+        assert await scene.heads() == ["elsewhere"]
+
+    play(main)
+
+
 def test_more_than_there_are_slots_for_is_read_in_the_order_of_the_queue(play: Play) -> None:
     async def main(scene: Scene) -> None:
         assert await scene.heads() == []

@@ -72,6 +72,7 @@ def start_server() -> Iterator[Start]:
         server.kill()
 
 
+@pytest.mark.databases
 @pytest.mark.contract("B-1")
 def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Path, start_server: Start) -> None:
     world = World(tmp_path)
@@ -104,6 +105,7 @@ def test_waiting_stays_waiting_and_queued_stays_queued_over_a_kill(tmp_path: Pat
     run_async(main)
 
 
+@pytest.mark.databases
 @pytest.mark.contract("B-1", "H-12")
 def test_a_reply_turn_that_was_cut_off_has_the_reply_in_the_session_once(tmp_path: Path, start_server: Start) -> None:
     world = World(tmp_path)

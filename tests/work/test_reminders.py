@@ -191,6 +191,7 @@ class Interrupting(SqliteStore):
         await move(self, run.id, CancelRequested(at=later()))
 
 
+@pytest.mark.sqlite
 @pytest.mark.contract("N-4")
 def test_a_question_that_is_closed_right_before_its_reminder_is_sent_wins(tmp_path: Path) -> None:
     world = World(tmp_path)

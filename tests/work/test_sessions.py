@@ -140,6 +140,7 @@ def test_a_handle_of_another_form_never_reaches_a_command_line(value: str) -> No
         session_of(engine, handle)
 
 
+@pytest.mark.sqlite
 @pytest.mark.contract("H-13", "H-2")
 def test_a_handle_that_was_tampered_with_fails_the_run_and_starts_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)

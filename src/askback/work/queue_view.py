@@ -19,13 +19,15 @@ class QueueView:
         """Queued since the queue was last read, in order."""
         self._complete = False
         """Whether nothing but `_fresh` can be in the queue."""
+        self._outdated = False
+        """Whether the queue may have changed in an unknown way since the last read began."""
         self._read: set[tuple[str, int]] = set()
         """Ids and versions of the runs that were last read. Their changes may be reported after that."""
 
     def note(self, changed: Mapping[str, Run | None]) -> bool:
         """Take changes of the store. Returns whether a run may have been queued."""
         if None in changed.values():
-            self._complete = False
+            self._complete, self._outdated = False, True
             return True
         queued = [run for run in changed.values() if run is not None and run.state is RunState.QUEUED]
         self._fresh += [run for run in queued if run.owner in self._owners and (run.id, run.version) not in self._read]
@@ -33,7 +35,7 @@ class QueueView:
 
     def note_left(self) -> None:
         """A run of the queue was not taken."""
-        self._complete = False
+        self._complete, self._outdated = False, True
 
     async def heads(self, *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
         """The runs to take next; empty if there are none."""
@@ -43,9 +45,9 @@ class QueueView:
         if self._complete and not fresh:
             return ()
         # Until the read is done, others rely on nothing. What is queued meanwhile is noted.
-        self._complete = False
+        self._complete, self._outdated = False, False
         runs = await self._store.queued(self._owners, without_engines=without_engines, limit=limit)
         self._read = {(run.id, run.version) for run in runs}
         self._fresh = [run for run in self._fresh if (run.id, run.version) not in self._read]
-        self._complete = len(runs) < limit and not without_engines
+        self._complete = len(runs) < limit and not without_engines and not self._outdated
         return runs
