@@ -152,7 +152,8 @@ def add_packages(root: Path, version: str) -> None:
         "--python-version",
         version,
     ]
-    files = [str(ROOT / name) for name in ("requirements-mcp.txt", "requirements-otel.txt")]
+    extras = ("mcp", "otel", "postgres")
+    files = [str(ROOT / f"requirements-{extra}.txt") for extra in extras]
     locked = ["--require-hashes", *(word for file in files for word in ("-r", file))]
     subprocess.run([*pip, "-d", str(root / "wheels"), *locked], check=True)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")

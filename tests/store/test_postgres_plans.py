@@ -1,0 +1,110 @@
+"""Every statement finds its rows by an index: with sequential scans as the last resort, none is left."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from askback.core.runs import RunState
+from askback.store.base import RunFilter
+from askback.store.sql import reads, statistics
+from support import postgres
+from support.postgres import databases
+
+if TYPE_CHECKING:
+    from askback.store.postgres.connection import PostgresConnection
+
+FILES = ("writes", "deletion", "chats", "open_questions", "outbox", "reads", "statistics", "audit")
+FOR_PEOPLE = {"count_runs", "inbox_count", "labelled_days"}
+"""Statements that may read all there is, and a part of others."""
+SMALL = ("webhooks",)
+"""Tables that have few rows, or whose rows are found by those of others."""
+LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
+LISTS = {"owners", "without_engines", "hosts", "hosts_of_callers", "callers", "devices", "words"}
+FLAGS = {"all_callers", "of_server", "all_devices", "shared", "expiring"}
+TEXTS = {"id", "state", "ended", "skill", "engine", "owner", "creator", "worker", "workdir", "searched", "doc", "key"}
+TEXTS |= {
+    "body_digest",
+    "interaction_id",
+    "outcome",
+    "label_name",
+    "label_value",
+    "old",
+    "new",
+    "url",
+    "host",
+    "secret",
+}
+TEXTS |= {"kind", "states", "remind_after", "error", "code", "actor", "via", "action", "run_id", "object", "address"}
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[PostgresConnection]:
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    from askback.store.postgres.connection import PostgresConnection
+
+    with (
+        databases.chosen(True),
+        closing(PostgresConnection.open(databases.make(tmp_path))) as connection,
+    ):
+        connection.execute("SET enable_seqscan = off")
+        yield connection
+
+
+def value_of(name: str, sql: str) -> Any:
+    if name == "labels":
+        return '[["customer", "4711"]]'
+    if name in LISTS:
+        return '["x"]'
+    if name in FLAGS:
+        return True
+    if (name == "run" and "WHERE id = :run" in sql) or (name == "run" and "runs.id = :run" in sql):
+        return "x"
+    return "x" if name in TEXTS else 1
+
+
+def scans(connection: PostgresConnection, sql: str) -> list[str]:
+    names = re.findall(r"(?<![:\"]):([a-z_]+)", sql)
+    values: Any = {name: value_of(name, sql) for name in names} or _positional(sql)
+    found = [row for (row,) in connection.fetch(f"EXPLAIN {sql}", values)]
+    tables = [table for row in found for table in re.findall(r"Seq Scan on (\w+)", row)]
+    return [table for table in tables if table not in SMALL]
+
+
+def _positional(sql: str) -> tuple[Any, ...]:
+    """The first one is a text where a run is looked up by its id."""
+    count = sql.count("?")
+    first: Any = "x" if re.search(r"\b(?:id|owner|ended) = \?|\(name, value", sql) else 1
+    return (first, *([1] * (count - 1)))[:count]
+
+
+def test_no_statement_scans_a_table_in_postgres(connection: PostgresConnection) -> None:
+    scanned = {}
+    for file in FILES:
+        for name, sql in connection.statements(file).items():
+            if ("INSERT" in sql and "SELECT" not in sql) or "{" in sql or name in FOR_PEOPLE:
+                continue
+            if found := scans(connection, sql):
+                scanned[f"{file}.{name}"] = found
+    assert scanned == {}
+
+
+def test_no_list_scans_in_postgres(connection: PostgresConnection) -> None:
+    kinds = itertools.product((None, RunState.WAITING_USER, RunState.FAILED), (None, "skill"), (None, "engine"))
+    for state, skill, engine in kinds:
+        where = RunFilter(state=state, skill=skill, engine=engine)
+        for each in (where, replace(where, labels=LABELS)):
+            assert scans(connection, reads.filtered(connection, each)[0]) == [], each
+            assert scans(connection, statistics.counting(connection, each)[0]) == [], each
+
+
+def test_a_scan_in_postgres_would_be_seen(connection: PostgresConnection) -> None:
+    assert scans(connection, "SELECT doc FROM runs WHERE doc = :doc") == ["runs"]
