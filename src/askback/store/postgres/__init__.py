@@ -20,6 +20,9 @@ from askback.store.sql.writes import Change, Write
 
 T = TypeVar("T")
 
+_OPENING_SEC = 5.0
+"""How long to wait for the server when a store is opened: a command should not seem to hang."""
+
 
 class PostgresStore(SqlStore):
     def __init__(self, server: Server) -> None:
@@ -42,12 +45,14 @@ class PostgresStore(SqlStore):
 
         Raises `Unavailable` if the tables do not fit, or belong to another data folder than the one with `folder_id`.
         """
-        store = cls(Server(address, patience_sec))
+        server = Server(address, min(patience_sec, _OPENING_SEC))
+        store = cls(server)
         try:
             await store._readers.read(schema.check)
             if folder_id is not None:
                 await store._readers.read(lambda connection: schema.claim(connection, folder_id))
             await store._wake.open()
+            server.patience_sec = patience_sec
         except BaseException:
             await store.close()
             raise

@@ -41,6 +41,10 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 """What was reported as stored must be on disk, and a program that has vanished must not hold its locks."""
 
 
+_ENDS = ("08", "57P", "25P03")
+"""Codes of errors after which the server closes the connection: it is stopped, or was asked to, or waited too long."""
+
+
 class _Text(StrDumperUnknown):
     """PostgreSQL has no U+0000 in texts."""
 
@@ -79,6 +83,13 @@ class PostgresConnection:
     @property
     def lost(self) -> bool:
         return self.raw.closed or self.raw.broken
+
+    def is_lost_by(self, error: psycopg.Error) -> bool:
+        """Whether an error has ended the connection. The server says so before the connection is closed."""
+        if error.sqlstate is None:
+            # Not the server's: a message could not be sent or received.
+            return self.lost or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return self.lost or error.sqlstate.startswith(_ENDS)
 
     def close(self) -> None:
         self.raw.close()

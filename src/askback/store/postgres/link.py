@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, address: str, patience_sec: float = PATIENCE_SEC) -> None:
         self.address = address
-        self._patience_sec = patience_sec
+        self.patience_sec = patience_sec
         self._away_since: float | None = None
         self.closing = threading.Event()
 
@@ -60,20 +60,19 @@ class Server:
 
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Repeat an attempt as long as it raises `ConnectionLost`. Raises `Unavailable` after a while."""
-        wait_sec = _FIRST_WAIT_SEC
+        began, wait_sec = time.monotonic(), _FIRST_WAIT_SEC
         while True:
             try:
                 return attempt()
             except ConnectionLost as lost:
-                if self._has_waited_enough(lost.error):
+                if self._has_waited_enough(began, lost.error):
                     raise self.unavailable(lost.error) from lost
             self.closing.wait(wait_sec)
             wait_sec = min(2 * wait_sec, _LONGEST_WAIT_SEC)
 
-    def _has_waited_enough(self, error: psycopg.Error) -> bool:
-        since = self._away_since
-        away_sec = 0.0 if since is None else time.monotonic() - since
-        return self.closing.is_set() or away_sec > self._patience_sec or errors.is_permanent(error)
+    def _has_waited_enough(self, began: float, error: psycopg.Error) -> bool:
+        since = min(began, self._away_since or began)
+        return self.closing.is_set() or time.monotonic() - since > self.patience_sec or errors.is_permanent(error)
 
     def unavailable(self, error: psycopg.Error) -> Unavailable:
         return errors.unavailable(error, self.address)
@@ -102,7 +101,7 @@ class Link:
         try:
             return work(connection)
         except psycopg.Error as error:
-            if not connection.lost:
+            if not connection.is_lost_by(error):
                 raise
             self.close()
             self._server.note_lost(error)

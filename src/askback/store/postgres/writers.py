@@ -117,6 +117,14 @@ class Writers:
             self._notify(outcome, committed_at)
 
 
+def _roll_back(connection: PostgresConnection) -> None:
+    """A connection that cannot even do that is of no use any more."""
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.close()
+
+
 class _OutcomeUnknown(Exception):
     """The connection was lost during COMMIT."""
 
@@ -170,13 +178,12 @@ class Transactions:
             notification = message(self._program, change)
             connection.execute(_FINISH, {"writer": self._writer, "mark": mark, "message": notification})
         except BaseException:
-            with contextlib.suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             raise
         try:
             connection.execute("COMMIT")
         except psycopg.Error as error:
-            if not connection.lost:
+            if not connection.is_lost_by(error):
                 raise
             raise _OutcomeUnknown(change, mark) from error
         self._measure(time.monotonic() - began)
