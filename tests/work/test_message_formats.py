@@ -163,7 +163,7 @@ def test_nothing_is_active_in_the_text_for_slack_and_mattermost(
     assert ACTIVE.search(text) is None
     notice = Notice.of(run, run.state)
     shown = text.replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    context = f"\n{shortened(notice.context, 500)}" if notice.context else ""
+    context = f"\n\n{shortened(notice.context, 500)}" if notice.context else ""
     assert shown == f"*{notice.title}*\n{shortened(notice.text, 500)}{context}"
 
 
@@ -347,7 +347,7 @@ def test_every_message_has_the_context_of_the_question_and_the_summary_of_the_ru
     assert IN_WORDS in plain_of(mail)
     assert IN_WORDS in html_of(mail).text
     for text in (slack["text"], slack["blocks"][0]["text"]["text"]):
-        assert text.startswith(f"*{title}*\nOverwrite?\n")
+        assert text.startswith(f"*{title}*\nOverwrite?\n\n")
         assert "a.txt, b &amp; c.txt" in text
 
 

@@ -40,7 +40,7 @@ def _text(notice: Notice) -> str:
     title = escaped(inactive(notice.title), _TEXT_CHARS)
     parts = [notice.text, *([notice.context] if notice.context else [])]
     said = (escaped(inactive(shortened(part, _TEXT_CHARS)), SECTION_CHARS) for part in parts)
-    text = "\n".join((f"*{title}*", *said))
+    text = f"*{title}*\n" + "\n\n".join(said)
     return text if notice.url is None else f"{text}\n<{notice.url}>"
 
 
@@ -65,7 +65,7 @@ def _question(notice: Notice) -> str:
     if len(notice.labels) > _MAX_BUTTONS:
         listed = "\n".join(f"• {label}" for label in notice.labels)
         options = "\n" + escaped(listed, _OPTIONS_CHARS)
-    context = "\n" + escaped(notice.context, _CONTEXT_CHARS) if notice.context else ""
+    context = "\n\n" + escaped(notice.context, _CONTEXT_CHARS) if notice.context else ""
     title = f"*{escaped(notice.title, _TEXT_CHARS)}*\n"
     rest = context + options
     return title + escaped(notice.text, SECTION_CHARS - len(title) - len(rest)) + rest
