@@ -52,7 +52,7 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
             return failed(error)
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        with mcp_errors():
+        with mcp_errors(params.uri):
             if params.uri.startswith(SCHEME):
                 return await read_file(callers(ctx).client, params.uri)
             return await _artifact(callers(ctx), params.uri)
