@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _SCOPES = ("submit", "answer", "read", "admin")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
 _MAX_DIGITS = 12
 
@@ -83,11 +82,11 @@ def create(
     from askback.cli.audited import audited
     from askback.core.audit import Action
     from askback.core.labels import shown_labels
+    from askback.core.token_names import check_token_name
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
-    if not _NAME.fullmatch(name):
-        raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
+    check_token_name(name)
     expires_at = None if expires_in is None else now() + _duration(expires_in)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
