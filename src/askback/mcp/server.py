@@ -7,6 +7,7 @@ import mimetypes
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,9 +20,10 @@ from mcp.shared.exceptions import MCPError
 
 from askback import __version__
 from askback.client import CallFailed
+from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
-from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, skill_tools
+from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, refused, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]
@@ -35,28 +37,39 @@ _MOST_BYTES = 8_000_000
 _STATE_SEC = 86_400.0
 
 
-def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity) -> Server[Any]:
-    """A server whose requests are those of the callers."""
+def make_server(
+    callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity, call_sec: float = CALL_SEC
+) -> Server[Any]:
+    """A server whose requests are those of the callers. None takes longer than `call_sec`."""
+    late = f"the server has not answered within {call_sec:g} seconds"
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = [declared.tool(name) for name, declared in TOOLS.items()]
         if skills_as_tools:
-            tools += await skill_tools(lambda: callers(ctx))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(call_sec):
+                    tools += await skill_tools(lambda: callers(ctx))
         return types.ListToolsResult(tools=tools)
 
     async def call(
         ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         try:
-            return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
+            async with asyncio.timeout(call_sec):
+                return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
         except CallFailed as error:
             return failed(error)
+        except TimeoutError:
+            return refused("SERVER_UNREACHABLE", f"{late}; its runs continue, and the same call again finds its run")
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            return await _artifact(callers(ctx), params.uri)
+            async with asyncio.timeout(call_sec):
+                return await _artifact(callers(ctx), params.uri)
         except CallFailed as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from None
+        except TimeoutError:
+            raise MCPError(types.INTERNAL_ERROR, late) from None
 
     server: Server[Any] = Server(
         "askback",
