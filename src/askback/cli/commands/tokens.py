@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
 _HUNDRED_YEARS = "a hundred years (36500d)"
 
@@ -83,11 +81,11 @@ def create(
     from askback.cli.audited import audited
     from askback.core.audit import Action
     from askback.core.labels import shown_labels
+    from askback.core.token_names import check_token_name
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
-    if not _NAME.fullmatch(name):
-        raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
+    check_token_name(name)
     expires_at = None if expires_in is None else now() + lifetime(expires_in, _MAX_LIFETIME, _HUNDRED_YEARS)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
