@@ -333,6 +333,28 @@ class Conversation(Protocol):
 
 
 @runtime_checkable
+class PausableConversation(Conversation, Protocol):
+    """A conversation whose turn can wait for an answer in a call of the ask tool.
+
+    While it is paused, `feed` yields nothing but `Send`, and notices if the program ends its turn. After a pause, `say`
+    starts a new turn only if the program has ended the paused one.
+    """
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the program is still in a turn that was paused."""
+        ...
+
+    def pause(self) -> Iterable[EngineEvent]:
+        """Pause the turn. `outcome` then returns what was said before."""
+        ...
+
+    def proceed(self) -> None:
+        """Continue the paused turn. `outcome` then returns what is said from now on."""
+        ...
+
+
+@runtime_checkable
 class ResidentEngine(Engine, Protocol):
     """An engine whose process can be kept. It has `STICKY_PROCESS` among its `profiles`."""
 

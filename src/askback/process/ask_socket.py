@@ -24,8 +24,29 @@ _MAX_CONNECTIONS = 4
 _READ_SEC = 10.0
 _PROGRAM = Path(ask_tool_program.__file__)
 
-Check = Callable[[Json], tuple[bool, str]]
-"""Takes the arguments of a call. Returns whether the question is accepted, and what the model gets to read."""
+DELIVERY_SEC = 10.0
+"""How long the tool may take to pass on an answer."""
+
+Answer = tuple[bool, str]
+"""Whether the question is accepted, and what the model gets to read."""
+
+
+class HeldCall:
+    """A call that is answered later. `gone` is set when it was answered, or nobody waits for the answer any more."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.gone = asyncio.Event()
+        self.delivered = False
+        """Whether the tool has passed the answer on to the engine."""
+
+    def tell(self, accepted: bool, text: str) -> None:
+        if not self.answer.done():
+            self.answer.set_result((accepted, text))
+
+
+Check = Callable[[Json], Answer | HeldCall]
+"""Takes the arguments of a call."""
 
 
 def ask_tool_command(folder: Path) -> tuple[str, ...]:
@@ -44,7 +65,7 @@ def _python() -> str:
 
 
 class AskSocket:
-    """Serves one connection per call. Closed, it is removed."""
+    """Serves one connection per call, for as long as the call takes. Closed, it is removed."""
 
     def __init__(self, folder: Path, check: Check) -> None:
         self._folder = folder
@@ -66,25 +87,53 @@ class AskSocket:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
+        held: HeldCall | None = None
         try:
             if self._connections <= _MAX_CONNECTIONS:
                 async with asyncio.timeout(_READ_SEC):
-                    line = await reader.readline()
-                    writer.write(json.dumps(self._answer(line)).encode() + b"\n")
-                    await writer.drain()
+                    answer = self._answer(await reader.readline())
+                    held = answer if isinstance(answer, HeldCall) else None
+                    await _write(writer, {"held": True} if isinstance(answer, HeldCall) else _message(answer))
+                if held is not None:
+                    await _hold(held, reader, writer)
         except (OSError, ValueError, TimeoutError):
             # It went away, or wrote too much or too slowly.
             pass
         finally:
             self._connections -= 1
+            if held is not None:
+                held.gone.set()
             writer.close()
 
-    def _answer(self, line: bytes) -> dict[str, Json]:
+    def _answer(self, line: bytes) -> Answer | HeldCall:
         try:
-            accepted, text = self._check(loads(line.decode("utf-8", "replace")))
+            return self._check(loads(line.decode("utf-8", "replace")))
         except NotJson as problem:
-            accepted, text = False, f"The question cannot be read: {problem}"
-        return {"accepted": accepted, "text": text}
+            return False, f"The question cannot be read: {problem}"
+
+
+async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Wait for the answer, and pass it on. Ends early if the tool or the engine gives up the call."""
+    heard = asyncio.ensure_future(reader.read(1))
+    try:
+        await asyncio.wait({heard, held.answer}, return_when=asyncio.FIRST_COMPLETED)
+        if heard.done():
+            return
+        async with asyncio.timeout(DELIVERY_SEC):
+            await _write(writer, _message(held.answer.result()))
+            held.delivered = await heard == ask_tool_program.DELIVERED
+    finally:
+        heard.cancel()
+
+
+def _message(answer: Answer) -> dict[str, Json]:
+    accepted, text = answer
+    return {"accepted": accepted, "text": text}
+
+
+async def _write(writer: asyncio.StreamWriter, message: dict[str, Json]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()
 
 
 def _bind(folder: Path) -> socket.socket:

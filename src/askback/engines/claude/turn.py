@@ -93,6 +93,10 @@ class ClaudeParser:
     def messages(self) -> Messages:
         return self._conversation.messages
 
+    def flush(self) -> Iterator[EngineEvent]:
+        """Complete the current message."""
+        yield from self._conversation.flush()
+
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         stderr = self._stderr.text
         crash = crashed(ended, as_detail(stderr))
@@ -266,6 +270,7 @@ class ClaudeConversation:
         self._number = 0
         self._is_ours = False
         self._is_open = False
+        self.is_paused = False
         self._asked: list[_Asking] = []
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
@@ -302,7 +307,7 @@ class ClaudeConversation:
 
     def _belongs(self, event: Mapping[str, Any]) -> bool:
         """Whether an event belongs to our turn. Failures always do: Claude may fail before it replays our message."""
-        if not self._is_open and not self._asked:
+        if not self._is_open and not self._asked and not self.is_paused:
             return False
         failed = text_at(event, "type") == "result" and (event.get("is_error") is True or event.get("num_turns") == 0)
         return self._is_ours or failed or text_at(event, "type") == "system"
@@ -311,11 +316,20 @@ class ClaudeConversation:
         for seen in self._turn.feed(stream, line):
             if isinstance(seen, TurnOver):
                 self._asked.clear()
-                was_open, self._is_open = self._is_open, False
+                was_open, self._is_open, self.is_paused = self._is_open, False, False
                 if not was_open:
                     # Claude continued without the answer. The next prompt starts a new turn.
                     continue
-            yield seen
+            if not self.is_paused:
+                yield seen
+
+    def pause(self) -> Iterator[EngineEvent]:
+        yield from self._turn.flush()
+        self._is_open, self.is_paused = False, True
+
+    def proceed(self) -> None:
+        self._said_before = self._turn.messages.said
+        self._is_open, self.is_paused = True, False
 
     # Claude's requests.
 

@@ -25,6 +25,7 @@ from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
 from askback.work.turn.file_names import mask_names
+from askback.work.turn.holding import after_question, instruct
 from askback.work.turn.observe import EventFeed, TurnObserver
 from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
@@ -122,7 +123,7 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
             except Stopped:
                 return self._stopped(run)
-        elif not run.sticky and (not self._process.usable or self._process.child.is_stopped):
+        elif not run.sticky and (not self._process.keepable or self._process.child.is_stopped):
             return await self._not_warm(run)
         elif self._process.child.has_exited:
             error = _limit_error(run, self._process)
@@ -215,7 +216,7 @@ class RunExecutor:
             self._control.wait,
             observer.strayed.wait,
             process.child.over_limit.wait,
-            partial(process.desk.overdue, run),
+            partial(after_question, run, process, observer),
         )
         async with asyncio.TaskGroup() as group:
             signs = [group.create_task(wait()) for wait in waits]
@@ -305,7 +306,7 @@ class RunExecutor:
     @property
     def warm_pid(self) -> int | None:
         """The process that can be kept while its resumable run waits; None if there is none."""
-        return self._process.child.identity.pid if self._process is not None and self._process.usable else None
+        return self._process.child.identity.pid if self._process is not None and self._process.keepable else None
 
     async def save_home(self, run: Run) -> None:
         """Save the home now, while the run waits: its next turn then begins sooner."""
@@ -314,14 +315,15 @@ class RunExecutor:
     async def idle(self, settled: asyncio.Event, seconds: float) -> bool:
         """Keep the process until `settled` is set. False if it was not within this time, or the process has ended."""
         process = self._process
-        if process is None or not process.usable:
+        if process is None or not process.keepable:
             return settled.is_set()
-        await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, timeout=seconds)
+        call_lost = [process.desk.gone] if process.paused else []
+        await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, *call_lost, timeout=seconds)
         return settled.is_set()
 
     @property
     def is_usable(self) -> bool:
-        return self._process is not None and self._process.usable
+        return self._process is not None and self._process.keepable
 
 
 async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
@@ -339,11 +341,8 @@ async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) ->
     Returns before the end of the turn if a process that was kept does not read the instructions.
     """
     if process.conversation is not None:
-        instructions = process.prepared.instructions
-        async with process.reader_lock:
-            said = tuple(process.conversation.say(instructions.prompt, instructions.reply))
-        await observer.report(said)
-        if _was_kept(run, process) and not await process.reads():
+        told = await instruct(process, observer)
+        if not told or (_was_kept(run, process) and not await process.reads()):
             process.unresponsive = True
             return
     await observer.turn_over.wait()
