@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process import tree
 from askback.work.turn import asking, holding
-from support.data_folder import ASK, COLOUR, FINISH, World, events_of, over, run_async, submit, until, waiting
+from support.data_folder import ASK, COLOUR, FINISH, World, over, run_async, submit, until, waiting
 
 ON = "[engines.scripted]\nask_tool = true\n"
 QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}
@@ -24,6 +23,8 @@ PUT = {"put_question": QUESTION}
 MALFORMED = {"put_question": {"interaction_id": "colour", "prompt": "  "}}
 STICKY = {"interactive_profile": "sticky_process"}
 WARM = f"warm_sec = 600\n{ON}"
+BUSY = {"tool": {"name": "shell", "ends": False}}
+"""Another tool at work: a call beside it is not held."""
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_a_model_that_goes_on_is_ended_and_the_question_asked(
     monkeypatch.setattr(holding, "PARTING_SEC", 0.05)
     # The script plays a turn again that was interrupted. Then it gets to its end.
     go = world.folder / "go"
-    skill = world.skill([PUT, {"wait_for": str(go)}, DONE])
+    skill = world.skill([BUSY, PUT, {"wait_for": str(go)}, DONE])
 
     async def main() -> None:
         async with world.working(config) as app:
@@ -217,7 +218,7 @@ def test_a_model_that_goes_on_is_ended_and_the_question_asked(
 @pytest.mark.parametrize("config", [ON, WARM], ids=["cold", "warm"])
 def test_an_engine_that_is_killed_after_the_call_has_asked(world: World, config: str) -> None:
     asked_file, go = world.folder / "asked", world.folder / "go"
-    skill = world.skill([PUT, {"touch": str(asked_file)}, {"wait_for": str(go)}, DONE])
+    skill = world.skill([BUSY, PUT, {"touch": str(asked_file)}, {"wait_for": str(go)}, DONE])
 
     async def main() -> None:
         async with world.working(config) as app:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from askback.core.interactions import Json
 from askback.process import ask_tool_program
@@ -116,7 +117,8 @@ async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.St
     """Wait for the answer, and pass it on. Ends early if the tool or the engine gives up the call."""
     heard = asyncio.ensure_future(reader.read(1))
     try:
-        await asyncio.wait({heard, held.answer}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {heard, held.answer}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if heard.done():
             return
         async with asyncio.timeout(DELIVERY_SEC):

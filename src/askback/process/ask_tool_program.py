@@ -101,8 +101,8 @@ class AskTool:
 
     def serve(self) -> None:
         while True:
-            links = [each.link for each in self._held if not each.cut_at]
-            ready = select.select([0, *links], [], [], _BEAT_SEC if self._held else None)[0]
+            watched: list[Any] = [0, *(each.link for each in self._held if not each.cut_at)]
+            ready = select.select(watched, [], [], _BEAT_SEC if self._held else None)[0]
             for held in [each for each in self._held if each.link in ready]:
                 self._take_answer(held)
             if 0 in ready and not self._read():
@@ -165,7 +165,7 @@ class AskTool:
             answer = _line(held.link)
             accepted, text = answer["accepted"] is True, str(answer["text"])
         except (OSError, ValueError, KeyError):
-            # Askback has ended, and its keeper is about to end this program. The engine must not go on meanwhile.
+            # Askback has ended, and its keeper is about to end this program. The engine must not continue meanwhile.
             held.cut_at = time.monotonic()
             return
         self._held.remove(held)
