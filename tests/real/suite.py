@@ -90,6 +90,10 @@ class Stage(World):
     def add_engine_setting(self, line: str) -> None:
         self._engine_settings += line + "\n"
 
+    def change_engine_setting(self, old: str, new: str) -> None:
+        assert old in self._engine_settings
+        self._engine_settings = self._engine_settings.replace(old, new)
+
     def keep_probes(self) -> None:
         if (self.data_dir / "probes.json").is_file():
             shutil.copyfile(self.data_dir / "probes.json", self._probes)

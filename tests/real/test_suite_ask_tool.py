@@ -21,6 +21,9 @@ RECORDED = "The question is recorded."
 
 def ask_tool_on(stage: Stage) -> None:
     stage.add_engine_setting("ask_tool = true")
+    if stage.engine.name == "claude":
+        # The user's settings replace those with the hook, without which no call is deferred.
+        stage.add_engine_setting("extra_args = ['--settings={}']")
 
 
 @pytest.mark.every_engine

@@ -79,6 +79,8 @@ class Turn:
     """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     ask_tool: tuple[str, ...] = ()
     """The command of an MCP server with the tool `put_question`; empty if the program gets none. See `AskToolEngine`."""
+    deferred: bool = False
+    """The program makes the call that it deferred in its last turn, and gets the answer as its result. No prompt is sent."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -186,13 +188,15 @@ class Completed:
     """The engine ended its turn with its end-of-turn event. `messages` are the assistant's, in order.
 
     They start with those already reported as `AssistantMessage`. `session` is a session id that was found only at the
-    end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning.
+    end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning. `deferred`: the
+    turn ended with a call of the ask tool that is made when the session is resumed.
     """
 
     messages: tuple[str, ...]
     session: str | None = None
     left_out: int = 0
     shortened: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,9 +68,11 @@ def _python() -> str:
 class AskSocket:
     """Serves one connection per call, for as long as the call takes. Closed, it is removed."""
 
-    def __init__(self, folder: Path, check: Check) -> None:
+    def __init__(self, folder: Path, check: Check, defer: Callable[[Json], bool] = lambda _: False) -> None:
+        """`defer`: takes the arguments of a call, and says whether the engine is to end its turn without making it."""
         self._folder = folder
         self._check = check
+        self._defer = defer
         self._connections = 0
         self._server: asyncio.Server | None = None
 
@@ -94,7 +96,7 @@ class AskSocket:
                 async with asyncio.timeout(_READ_SEC):
                     answer = self._answer(await reader.readline())
                     held = answer if isinstance(answer, HeldCall) else None
-                    await _write(writer, {"held": True} if isinstance(answer, HeldCall) else _message(answer))
+                    await _write(writer, {"held": True} if isinstance(answer, HeldCall) else answer)
                 if held is not None:
                     await _hold(held, reader, writer)
         except (OSError, ValueError, TimeoutError):
@@ -106,11 +108,14 @@ class AskSocket:
                 held.gone.set()
             writer.close()
 
-    def _answer(self, line: bytes) -> Answer | HeldCall:
+    def _answer(self, line: bytes) -> dict[str, Json] | HeldCall:
         try:
-            return self._check(loads(line.decode("utf-8", "replace")))
+            if line.startswith(ask_tool_program.HOOK):
+                return {"defer": self._defer(loads(line[1:].decode("utf-8", "replace")))}
+            answer = self._check(loads(line.decode("utf-8", "replace")))
         except NotJson as problem:
-            return False, f"The question cannot be read: {problem}"
+            answer = False, f"The question cannot be read: {problem}"
+        return answer if isinstance(answer, HeldCall) else _message(answer)
 
 
 async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,7 @@
 """A small MCP server with one tool, `put_question`, started by an engine: python ask_tool_program.py SOCKET.
 
+With `--hook SOCKET` it is a hook of the engine instead, which decides whether a call of the tool is deferred.
+
 It speaks JSON-RPC on stdin and stdout, one message per line. Every question goes through the Unix socket to Askback, which
 checks it. Askback answers at once, or holds the call until the user has answered; the tool then reports progress to the
 engine. Standard library only, because it is started for every process of an engine.
@@ -30,6 +32,8 @@ _ANSWER_SEC = 20.0
 _BEAT_SEC = 10.0
 _CUT_SEC = 30.0
 """How long the engine is kept waiting for an answer that cannot come any more."""
+HOOK = b"?"
+"""What a line of the hook starts with."""
 DELIVERED = b"\n"
 """What this program sends to Askback when it has passed on an answer."""
 _METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
@@ -259,5 +263,24 @@ def _write(message: dict[str, Any]) -> None:
     sys.stdout.buffer.flush()
 
 
+def decide(path: str) -> None:
+    """Tell Claude whether to defer the call that it describes on stdin. Without a decision, it makes the call."""
+    try:
+        data = HOOK + json.dumps(json.loads(sys.stdin.buffer.read(_MAX_LINE))["tool_input"]).encode() + b"\n"
+        if len(data) > MAX_BYTES:
+            return
+        link = _connect(path)
+        link.sendall(data)
+        defers = _line(link).get("defer") is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if defers:
+        decision = {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
+        print(json.dumps({"hookSpecificOutput": decision}))
+
+
 if __name__ == "__main__":
-    AskTool(sys.argv[1]).serve()
+    if sys.argv[1] == "--hook":
+        decide(sys.argv[2])
+    else:
+        AskTool(sys.argv[1]).serve()

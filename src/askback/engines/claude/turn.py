@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -36,6 +36,7 @@ from askback.text.json_text import clean
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 _SINCE_LAST = "model_usage_since_last_result"
+_DEFERRED = "tool_deferred"
 _UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
 
 
@@ -58,6 +59,7 @@ class ClaudeParser:
         self._result: Mapping[str, Any] | None = None
         self._since_last = Usage()
         self._retrying = ""
+        self._is_named = False
         self._stderr = Tail()
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
@@ -73,9 +75,13 @@ class ClaudeParser:
         self._retrying = _retry(event) if subtype == "api_retry" else ""
         match kind:
             case "system" if subtype == "init":
+                self._is_named = True
                 yield SessionNamed(value=text_at(event, "session_id"))
             case "assistant" | "user" if not _is_synthetic(event):
                 yield from self._conversation.read(event)
+            case "result" if self._resuming and not self._is_named and text_at(event, "stop_reason") == _DEFERRED:
+                # The call that an earlier turn deferred stays deferred, and our prompt comes next.
+                return
             case "result":
                 yield from self._conversation.flush()
                 self._result = event
@@ -115,7 +121,7 @@ class ClaudeParser:
             return TurnFailed(
                 code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))
             )
-        return self.messages.completed()
+        return replace(self.messages.completed(), deferred=text_at(self._result, "stop_reason") == _DEFERRED)
 
     def _unknown(self, words: str) -> TurnFailed | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None

@@ -24,6 +24,7 @@ from askback.engines.base import Completed, Exit, TurnFailed
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
+from askback.work.turn.deferring import note_deferred
 from askback.work.turn.file_names import mask_names
 from askback.work.turn.holding import after_question, instruct
 from askback.work.turn.observe import EventFeed, TurnObserver
@@ -40,6 +41,7 @@ LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
 _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
+_CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
@@ -154,6 +156,8 @@ class RunExecutor:
         return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
 
     def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
+        if process.desk.has_answer_left and not process.child.lost:
+            return self._stopped(run, _CALL_NOT_MADE)
         if process.child.lost or not process.continued:
             return self._stopped(run)
         if process.unresponsive and self._control.reason is None:
@@ -176,6 +180,7 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            await asyncio.to_thread(_note_deferred, process, result)
             warnings = await record_end(self._context, run, process.prepared.redactor)
             await mask_names(self._context, run, process.prepared)
             await record_versions(self._context, run)
@@ -203,6 +208,8 @@ class RunExecutor:
             return None
         async with process.reader_lock:
             result = await self._context.parsing.run(read, observer.printed)
+        if process.desk.has_answer_left:
+            return None
         if isinstance(result, Completed):
             await observer.take_end(result)
         return result
@@ -364,6 +371,11 @@ def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
     """Also true for a process that was ended because it did not respond."""
     in_time = process.unresponsive or not ended.timed_out
     return in_time and not ended.over_limit and process.child.breach is None
+
+
+def _note_deferred(process: EngineProcess, result: Completed | TurnFailed | None) -> None:
+    deferred = isinstance(result, Completed) and result.deferred and process.desk.question is not None
+    note_deferred(process.prepared.workspace, deferred=deferred)
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:

@@ -7,10 +7,10 @@ engine: the answer becomes the result of the call, and the next turn is the rest
 from __future__ import annotations
 
 import asyncio
-import json
 
 from askback.core.runs import Run
 from askback.engines.base import PausableConversation
+from askback.work.turn.asking import fits_result
 from askback.work.turn.observe import TurnObserver
 from askback.work.turn.process import EngineProcess
 
@@ -18,8 +18,6 @@ PARTING_SEC = 60.0
 """How long a turn may continue after a question that is not held. A model needs one more request to end its turn."""
 SETTLE_SEC = 0.2
 """What the engine printed before the call is read by then."""
-MAX_RESULT_BYTES = 6_000
-"""Engines cut long results of tools. A longer answer is a message."""
 _POLL_SEC = 0.02
 
 
@@ -61,7 +59,7 @@ async def instruct(process: EngineProcess, observer: TurnObserver) -> bool:
     assert conversation is not None
     if process.paused and isinstance(conversation, PausableConversation):
         process.paused = False
-        if process.desk.holds and _fits(instructions.prompt):
+        if process.desk.holds and fits_result(instructions.prompt):
             async with process.reader_lock:
                 conversation.proceed()
             return await process.desk.answer(instructions.prompt)
@@ -79,7 +77,3 @@ async def _end_of_turn(conversation: PausableConversation) -> None:
         if not conversation.is_paused:
             return
         await asyncio.sleep(_POLL_SEC)
-
-
-def _fits(text: str) -> bool:
-    return len(json.dumps(text)) <= MAX_RESULT_BYTES

@@ -119,7 +119,8 @@ class EngineProcess:
         if later:
             self.prepared = await prepare_next(context, run, self.prepared)
         self.turns += 1
-        self.desk.begin_turn(may_hold=isinstance(self.conversation, PausableConversation))
+        deferred = None if later else self.prepared.deferred
+        self.desk.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
