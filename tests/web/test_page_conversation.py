@@ -89,7 +89,7 @@ def test_question_and_form_are_one_card_that_is_always_in_view(anywhere: Site) -
     expect(page.locator(".toast", has_text="just appeared or moved")).to_have_count(0)
     entry = page.locator(".asked", has_text="Which colour?")
     expect(entry.locator(".reply")).to_have_text("red")
-    expect(entry).to_contain_text("Answered by the user · after")
+    expect(entry).to_contain_text("Answered by main, on the page · after")
     expect(pinned(page).locator(".prompt", has_text="Anything else?")).to_be_in_viewport(ratio=1)
     expect(page.locator(".asked:visible")).to_have_count(1)
 

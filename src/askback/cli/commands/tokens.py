@@ -11,7 +11,8 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Group
-from askback.text.formatting import one_line, printable, rfc3339
+from askback.cli.lifetimes import lifetime
+from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
     from askback.http.token_uses import TokenUses
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
-_MAX_DIGITS = 12
+_HUNDRED_YEARS = "a hundred years (36500d)"
 
 
 @click.group(
@@ -88,7 +88,7 @@ def create(
 
     if not _NAME.fullmatch(name):
         raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
-    expires_at = None if expires_in is None else now() + _duration(expires_in)
+    expires_at = None if expires_in is None else now() + lifetime(expires_in, _MAX_LIFETIME, _HUNDRED_YEARS)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     labels = options.labels_of(label)
@@ -132,18 +132,6 @@ def _uses(settings: Settings) -> TokenUses:
     from askback.http.token_uses import TokenUses
 
     return TokenUses(settings.data_dir / "token-uses.json", now)
-
-
-def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]+)([smhdw])", text.strip(), re.ASCII)
-    if found is None:
-        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: write it as 4w, 30d, 12h, 45m or 90s")
-    unit = _UNITS[found[2]]
-    # A number of many digits is not a timedelta.
-    number = int(found[1]) if len(found[1]) <= _MAX_DIGITS else 0
-    if not 1 <= number <= _MAX_LIFETIME // timedelta(**{unit: 1}):
-        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: must be from 1s to a hundred years (36500d)")
-    return timedelta(**{unit: number})
 
 
 def _view(token: Token, uses: TokenUses) -> dict[str, Any]:
