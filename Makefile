@@ -22,7 +22,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test long storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 
 test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
+
+long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
