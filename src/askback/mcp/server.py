@@ -21,7 +21,8 @@ from askback import __version__
 from askback.client import CallFailed
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
-from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, skill_tools
+from askback.mcp.task_methods import add_tasks
+from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]
@@ -44,9 +45,7 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
             tools += await skill_tools(lambda: callers(ctx))
         return types.ListToolsResult(tools=tools)
 
-    async def call(
-        ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(ctx: Context, params: types.CallToolRequestParams) -> Returned:
         try:
             return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
         except CallFailed as error:
@@ -56,7 +55,7 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
         try:
             return await _artifact(callers(ctx), params.uri)
         except CallFailed as error:
-            raise MCPError(types.INVALID_PARAMS, error.message) from None
+            raise MCPError(types.INVALID_PARAMS, error.message, {"uri": params.uri}) from None
 
     server: Server[Any] = Server(
         "askback",
@@ -64,11 +63,12 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
         title="Askback",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call,
         on_list_resources=_no_resources,
         on_list_resource_templates=_templates,
         on_read_resource=read,
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call)
+    add_tasks(server, callers)
     server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
     return server
 
@@ -97,7 +97,7 @@ async def _templates(ctx: Context, params: types.PaginatedRequestParams | None) 
 async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
     run_id, middle, path = uri.removeprefix(ARTIFACTS).partition("/artifacts/")
     if not uri.startswith(ARTIFACTS) or not middle or not path:
-        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact")
+        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact", {"uri": uri})
     path = unquote(path)
     size = next((each.size for each in await caller.client.artifacts(run_id) if each.path == path), 0)
     if size > _MOST_BYTES:
