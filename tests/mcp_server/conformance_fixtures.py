@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from askback.client import Client
 from support.data_folder import World
-from support.mcp_proxy import LIMIT_SEC
 
 _ANY = {"type": "object"}
 _WAITS = {"wait_sec": 40}
@@ -27,8 +25,6 @@ CALLS: Mapping[str, Mapping[str, Any]] = {
     "test_input_required_result_tampered_state": _WAITS,
 }
 """For each skill that is a tool of the suite, the arguments of its call beside the input."""
-_LASTS = 60
-"""The seconds of a computation that lasts until it is canceled."""
 _DEFAULTS = {
     "name": {"type": "string", "default": "John Doe"},
     "age": {"type": "integer", "default": 30},
@@ -67,10 +63,3 @@ def _skill(world: World, name: str, *turns: list[dict[str, Any]]) -> None:
 def _asks(interaction_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": fields, "required": list(fields)}
     return {"ask": {"interaction_id": interaction_id, "kind": "form", "prompt": "Please.", "response_schema": schema}}
-
-
-def settled(client: Client, run_id: str) -> None:
-    """Wait until a run asks or is over, however long this machine takes. One that lasts is over when it is canceled."""
-    run = client.get_run(run_id)
-    if (run.input or {}).get("seconds") != _LASTS or run.canceled_by is not None:
-        client.wait(run_id, timeout_sec=LIMIT_SEC)

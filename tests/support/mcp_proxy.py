@@ -9,7 +9,7 @@ import http.client
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,8 +18,6 @@ from askback.mcp.tools import skill_tool_name
 
 LIMIT_SEC = 120
 _BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "authorization"})
-Settle = Callable[[str], None]
-"""Waits until a run asks, is over, or will not do either."""
 
 
 def skill_of(tool: str) -> str:
@@ -30,12 +28,10 @@ def skill_of(tool: str) -> str:
 class Proxy:
     """Listens while it is open. `calls`: for each tool that is a skill, the arguments of its call beside the input."""
 
-    def __init__(self, url: str, token: str, calls: Mapping[str, Mapping[str, Any]], settle: Settle) -> None:
+    def __init__(self, url: str, token: str, calls: Mapping[str, Mapping[str, Any]]) -> None:
         self.target = urlsplit(url)
         self.token = token
         self.calls = calls
-        self.settle = settle
-        self.polled: set[str] = set()
         self.keys: dict[str, str] = {}
         owner = self
 
@@ -60,15 +56,10 @@ class Proxy:
         self._thread.join(LIMIT_SEC)
 
     def rewritten(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message for our server. A task that is polled again is returned when it has changed: clients give up soon."""
+        """The message for our server."""
         params = message.get("params") or {}
-        match message.get("method"):
-            case "tools/call" if params.get("name") in self.calls:
-                message["params"] = {**params, **self._call(params)}
-            case "tasks/get" if params.get("taskId") in self.polled:
-                self.settle(params["taskId"])
-            case "tasks/get":
-                self.polled.add(str(params.get("taskId")))
+        if message.get("method") == "tools/call" and params.get("name") in self.calls:
+            return {**message, "params": {**params, **self._call(params)}}
         return message
 
     def _call(self, params: dict[str, Any]) -> dict[str, Any]:

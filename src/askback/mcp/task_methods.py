@@ -95,8 +95,9 @@ class TaskCall:
         if run.state is not RunState.WAITING_USER or asked is None:
             # What is not asked any more is ignored.
             return {}
+        expected = request_key(asked)
         for key, given in params.input_responses.items():
-            if key.startswith(request_key(asked)):
+            if key == expected or key.startswith(f"{expected}-"):
                 await self._react(run, asked, types.ElicitResult.model_validate(given))
                 self.reactions.add((self.caller.identity, run.id, key))
         return {}
