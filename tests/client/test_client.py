@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,13 @@ def test_a_skill_is_installed_from_its_folder(client: Client, world: World, tmp_
     assert "brought" in [skill.id for skill in client.skills()]
     assert client.skill("brought").schemas is not None
     assert client.wait(start(client, "brought")).state is RunState.SUCCEEDED
+    assert next(each.path for each in client.skill_files("brought")) == "SKILL.md"
+    saved = client.download_skill_file("brought", "SKILL.md", tmp_path / "copy")
+    assert saved.read_bytes() == (folder / "SKILL.md").read_bytes()
+    for path in ("none", "../brought/SKILL.md", "files//SKILL.md"):
+        target = tmp_path / "none"
+        refused(partial(client.download_skill_file, "brought", path, target), NotFound, "SKILL_FILE_NOT_FOUND")
+    refused(partial(client.download, "1m7gekfsksrgk77s", "files/../a", target), NotFound, "ARTIFACT_NOT_FOUND")
 
 
 def test_a_skill_is_installed_from_a_checkout_of_any_age(client: Client, tmp_path: Path) -> None:

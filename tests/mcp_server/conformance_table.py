@@ -15,8 +15,6 @@ class NotApplicable:
 
     reason: str
     checks: tuple[str, ...]
-    may_pass: bool = False
-    """Whether the table is also right if these checks pass."""
 
     def covers(self, scenario: str, check: str) -> bool:
         return f"{scenario}:*" in self.checks or f"{scenario}:{check}" in self.checks
@@ -47,7 +45,7 @@ NOT_APPLICABLE = (
         ),
     ),
     NotApplicable(
-        reason="The suite reads resources of its fixture server. Resources of Askback are artifacts, found by links.",
+        reason="The suite reads resources of its fixture server. Resources of Askback are artifacts and skills.",
         checks=(
             "resources-read-text:*",
             "resources-read-binary:*",
@@ -115,16 +113,6 @@ NOT_APPLICABLE = (
             "server-stateless:sep-2575-http-server-no-independent-requests-on-stream",
         ),
     ),
-    NotApplicable(
-        reason="The Skills extension is not offered, and no resource is listed.",
-        checks=(
-            "sep-2640-skills-directory:*",
-            "sep-2640-skills-enumeration:*",
-            "sep-2640-skills-manifest:*",
-            "caching:sep-2549-resources-read-caching-hints",
-        ),
-        may_pass=True,
-    ),
 )
 
 PASSING = (
@@ -143,6 +131,9 @@ PASSING = (
     "ping",
     "resources-list",
     "sep-2164-resource-not-found",
+    "sep-2640-skills-directory",
+    "sep-2640-skills-enumeration",
+    "sep-2640-skills-manifest",
     "server-initialize",
     "server-session-lifecycle",
     "server-sse-multiple-streams",

@@ -1025,6 +1025,24 @@ export interface SkillDetails {
   schemas: SkillSchemas;
 }
 
+/** A file of a skill. */
+export interface SkillFile {
+  /** Relative to the skill's folder, with `/` between folders. */
+  path: string;
+  /** In bytes. */
+  size: number;
+  /** The SHA-256 of the content. */
+  digest: string;
+}
+
+/** All files of a skill, by path. */
+export interface SkillFileList {
+  /** All items. */
+  items: Array<SkillFile>;
+  /** Always null. */
+  next_cursor: null;
+}
+
 /** The skills that a run can name, installed ones first. */
 export interface SkillList {
   /** All items. */

@@ -30,7 +30,7 @@ from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -255,6 +255,14 @@ class AsyncClient:
 
     async def skill(self, skill_id: str) -> SkillDetails:
         return await self._do(calls.skill(skill_id))
+
+    async def skill_files(self, skill_id: str) -> list[SkillFile]:
+        """The files of the version that new runs use, with their digests."""
+        return [each async for each in self._items(calls.skill_files(skill_id))]
+
+    async def download_skill_file(self, skill_id: str, path: str, target: Path) -> Path:
+        """Save one file of a skill."""
+        return await self._save(calls.download_skill_file(skill_id, path), target)
 
     async def install_skill(self, source: Path) -> Skill:
         """Install a skill from a zip file or a folder."""

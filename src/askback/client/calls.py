@@ -19,7 +19,7 @@ from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, SkillFile, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -265,6 +265,14 @@ def skills() -> Listing[Skill]:
 
 def skill(skill_id: str) -> Call[SkillDetails]:
     return Call(method="GET", path=path_of("skills", skill_id), returns=SkillDetails)
+
+
+def skill_files(skill_id: str) -> Listing[SkillFile]:
+    return Listing(call=Call(method="GET", path=path_of("skills", skill_id, "files"), returns=Page[SkillFile]))
+
+
+def download_skill_file(skill_id: str, path: str) -> Call[bytes]:
+    return Call(method="GET", path=path_of("skills", skill_id, "files", *path.split("/")), returns=bytes)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:

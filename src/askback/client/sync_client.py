@@ -31,7 +31,7 @@ from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -247,6 +247,14 @@ class Client:
 
     def skill(self, skill_id: str) -> SkillDetails:
         return self._do(calls.skill(skill_id))
+
+    def skill_files(self, skill_id: str) -> list[SkillFile]:
+        """The files of the version that new runs use, with their digests."""
+        return list(self._items(calls.skill_files(skill_id)))
+
+    def download_skill_file(self, skill_id: str, path: str, target: Path) -> Path:
+        """Save one file of a skill."""
+        return self._save(calls.download_skill_file(skill_id, path), target)
 
     def install_skill(self, source: Path) -> Skill:
         """Install a skill from a zip file or a folder."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 import tempfile
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from askback import __version__
 from askback.client import CallFailed
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
+from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
 from askback.mcp.task_methods import add_tasks
 from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, skill_tools
 
@@ -52,10 +51,17 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
             return failed(error)
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        try:
+        with mcp_errors({"uri": params.uri}):
+            if params.uri.startswith(SCHEME):
+                return await read_file(callers(ctx).client, params.uri)
             return await _artifact(callers(ctx), params.uri)
-        except CallFailed as error:
-            raise MCPError(types.INVALID_PARAMS, error.message, {"uri": params.uri}) from None
+
+    async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        """Skills alone. Artifacts are found by the links in results: there may be very many."""
+        try:
+            return await list_skill_files(callers(ctx).client, params.cursor if params else None)
+        except CallFailed:
+            return types.ListResourcesResult(resources=[])
 
     server: Server[Any] = Server(
         "askback",
@@ -63,12 +69,13 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
         title="Askback",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_list_resources=_no_resources,
+        on_list_resources=list_resources,
         on_list_resource_templates=_templates,
         on_read_resource=read,
     )
     server.add_request_handler("tools/call", types.CallToolRequestParams, call)
     add_tasks(server, callers)
+    add_skills(server, callers)
     server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
     return server
 
@@ -80,18 +87,16 @@ def state_security(key: bytes | None, principal: Callable[[Context], str | None]
     return RequestStateSecurity(keys=[key], ttl=_STATE_SEC, bind_principal=principal)
 
 
-async def _no_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-    """Artifacts are found by the links in results: there may be very many."""
-    return types.ListResourcesResult(resources=[])
-
-
 async def _templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
     artifact = types.ResourceTemplate(
         name="artifact",
         title="A file that a run has produced",
         uri_template=f"{ARTIFACTS}{{run_id}}/artifacts/{{+path}}",
     )
-    return types.ListResourceTemplatesResult(resource_templates=[artifact])
+    skill = types.ResourceTemplate(
+        name="skill_file", title="A file of a skill", uri_template=f"{SCHEME}{{+skill}}/{{+path}}"
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[artifact, skill])
 
 
 async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
@@ -105,13 +110,4 @@ async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
     with tempfile.TemporaryDirectory(prefix="askback-mcp-") as folder:
         file = await caller.client.download(run_id, path, Path(folder) / "artifact")
         content = await asyncio.to_thread(file.read_bytes)
-    return types.ReadResourceResult(contents=[_contents(uri, path, content)])
-
-
-def _contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
-    kind = mimetypes.guess_type(path)[0]
-    try:
-        return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
-    except UnicodeDecodeError:
-        blob = b64encode(content).decode()
-        return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
+    return types.ReadResourceResult(contents=[resource_contents(uri, path, content)])
