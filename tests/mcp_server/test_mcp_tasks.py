@@ -60,16 +60,18 @@ def test_a_task_asks_and_its_answer_gives_the_result(requests: Requests, api: Cl
 
 @pytest.mark.contract("F-2")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_task_whose_user_declines_waits_and_does_not_ask_again(requests: Requests, api: Client, action: str) -> None:
+def test_a_task_whose_user_declines_gives_the_question_to_the_model(
+    requests: Requests, api: Client, action: str
+) -> None:
     task_id = requests.task("asking")
     name, _ = asked(requests, task_id)
     requests.result("tasks/update", taskId=task_id, inputResponses={name: {"action": action}})
     found = requests.settled(task_id)
-    assert (found["status"], "inputRequests" in found) == ("working", False)
-    assert "Which colour? Answer at http" in found["statusMessage"]
+    assert (found["status"], "inputRequests" in found) == ("completed", False)
+    assert found["result"]["structuredContent"]["question"]["prompt"] == "Which colour?"
     assert api.get_run(task_id).state is RunState.WAITING_USER
     api.reply(task_id, "colour", "red")
-    assert requests.settled(task_id)["status"] == "completed"
+    assert requests.settled(task_id)["result"]["structuredContent"]["data"] == {"colour": "red"}
 
 
 @pytest.mark.contract("F-2")
@@ -91,8 +93,8 @@ def test_a_secret_goes_by_its_link_and_never_by_an_update(requests: Requests, ap
     name, page = asked(requests, task_id)
     assert (page["mode"], "requestedSchema" in page) == ("url", False)
     found = by_form.settled(task_id)
-    assert (found["status"], "inputRequests" in found) == ("working", False)
-    assert page["url"] in found["statusMessage"]
+    assert (found["status"], "inputRequests" in found) == ("completed", False)
+    assert found["result"]["structuredContent"]["answer_url"] == page["url"]
     secret = {"action": "accept", "content": {"answer": "hunter2", "user": "anna", "password": "hunter2"}}
     requests.result("tasks/update", taskId=task_id, inputResponses={name: secret})
     assert api.get_run(task_id).state is RunState.WAITING_USER

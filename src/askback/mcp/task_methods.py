@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from askback.client import CallFailed, Conflict, Refused
 from askback.core.runs import RunState
-from askback.mcp.asking import Elicitation, elicitation_for, is_modern
+from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller
 from askback.mcp.elicitation import form_of
 from askback.mcp.tasks import TASKS, request_key, takes_tasks, task
@@ -45,16 +45,16 @@ P = TypeVar("P", bound=TaskParams)
 
 
 class Reactions:
-    """The questions to which a user has reacted at a client, so that this client is not asked again."""
+    """How users have reacted to questions at a client, so that it is not asked again. True: they have opened the page."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], bool] = OrderedDict()
 
-    def __contains__(self, reaction: tuple[str, str, str]) -> bool:
-        return reaction in self._known
+    def find(self, question: tuple[str, str, str]) -> bool | None:
+        return self._known.get(question)
 
-    def add(self, reaction: tuple[str, str, str]) -> None:
-        self._known[reaction] = None
+    def keep(self, question: tuple[str, str, str], *, accepted: bool) -> None:
+        self._known[question] = accepted
         while len(self._known) > _MOST_REACTIONS:
             self._known.popitem(last=False)
 
@@ -72,22 +72,26 @@ class TaskCall:
         if run.state is RunState.WAITING_USER and run.pending_interaction is not None:
             return await self._asking(run, run.pending_interaction)
         if run.state in (RunState.SUCCEEDED, RunState.FAILED):
-            return {**task(run), "result": _wire(enveloped(await self.caller.envelope(run)))}
+            return await self._completed(run)
         return task(run)
 
     async def _asking(self, run: Run, asked: Interaction) -> dict[str, Any]:
-        if (found := await self._request(run)) is None:
-            return task(run, answer_url=await self.caller.answer_url(run.id, asked))
-        key, elicitation = found
-        return {**task(run, asks_client=True), "inputRequests": {key: _wire(elicitation.request)}}
-
-    async def _request(self, run: Run) -> tuple[str, Elicitation] | None:
-        """The question for this client and its key. None if it goes another way, or the user has reacted to it here."""
+        """The question for this client. If it cannot bring it to a user, or the user declined, its model gets it."""
         elicitation = await elicitation_for(self.ctx, self.caller, run)
         if elicitation is None:
-            return None
-        key = request_key(elicitation.question, elicitation.url)
-        return None if (self.caller.identity, run.id, key) in self.reactions else (key, elicitation)
+            return await self._completed(run)
+        key = request_key(asked, elicitation.url)
+        match self.reactions.find((self.caller.identity, run.id, key)):
+            case None:
+                return {**task(run, asks_client=True), "inputRequests": {key: _wire(elicitation.request)}}
+            case True:
+                return task(run, answer_url=elicitation.url)
+            case False:
+                return await self._completed(run)
+
+    async def _completed(self, run: Run) -> dict[str, Any]:
+        result = enveloped(await self.caller.envelope(run))
+        return {**task(run), "status": "completed", "result": _wire(result)}
 
     async def update(self, params: UpdateParams) -> dict[str, Any]:
         run = await self.caller.client.get_run(params.task_id)
@@ -98,8 +102,10 @@ class TaskCall:
         expected = request_key(asked)
         for key, given in params.input_responses.items():
             if key == expected or key.startswith(f"{expected}-"):
-                await self._react(run, asked, types.ElicitResult.model_validate(given))
-                self.reactions.add((self.caller.identity, run.id, key))
+                reaction = types.ElicitResult.model_validate(given)
+                await self._react(run, asked, reaction)
+                question = (self.caller.identity, run.id, key)
+                self.reactions.keep(question, accepted=reaction.action == "accept")
         return {}
 
     async def _react(self, run: Run, asked: Interaction, reaction: types.ElicitResult) -> None:

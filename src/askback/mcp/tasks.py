@@ -55,7 +55,7 @@ def _status(state: RunState, *, asks_client: bool) -> str:
         case RunState.QUEUED | RunState.RUNNING:
             return "working"
         case RunState.WAITING_USER:
-            # `input_required` promises requests for this client. A question that goes another way is not one.
+            # `input_required` promises requests for this client. A page that the user has opened is none.
             return "input_required" if asks_client else "working"
         case RunState.SUCCEEDED | RunState.FAILED:
             # `failed` is for errors of the protocol alone.
