@@ -107,6 +107,19 @@ def test_a_run_is_carried_from_its_creation_to_its_result(client: Client, tmp_pa
     assert (answered.response, answered.answered_by, answered.outcome) == ("blue", "user", "answered")
 
 
+def test_a_run_is_returned_again_only_if_it_has_changed(client: Client) -> None:
+    run = client.wait(start(client))
+    known = client.changed_run(run.id)
+    assert known is not None
+    assert (known[0].id, known[0].state) == (run.id, RunState.WAITING_USER)
+    assert client.changed_run(run.id, known[1]) is None
+    client.reply(run.id, "colour", "blue")
+    changed = client.changed_run(run.id, known[1], wait_sec=60)
+    assert changed is not None
+    assert changed[1] != known[1]
+    assert changed[0].pending_interaction is None
+
+
 def test_the_events_are_the_same_live_and_as_a_list(client: Client) -> None:
     run_id = start(client, "quick")
     live = list(client.follow(run_id))

@@ -64,7 +64,8 @@ def inspector(tmp_path: Path) -> Callable[[Door], Inspector]:
 
 def test_the_inspector_runs_a_skill_that_asks(door: Door, inspector: Callable[[Door], Inspector]) -> None:
     by = inspector(door)
-    asked = by.call("run_skill", skill="asking", engine="scripted", idempotency_key=key())["structuredContent"]
+    started = by.call("run_skill", skill="asking", engine="scripted", idempotency_key=key(), wait_sec=40)
+    asked = started["structuredContent"]
     assert (asked["state"], asked["question"]["prompt"]) == ("waiting_user", "Which colour?")
     about = {"run_id": asked["run_id"], "interaction_id": "colour"}
     done = by.call("answer_question", **about, answer="blue")

@@ -41,6 +41,7 @@ _GROUPS = {
         "mcp": "Connect Claude Code, Codex and other MCP clients.",
         "acp": "Let an editor that speaks ACP run skills on a server.",
         "tokens": "List, create and revoke tokens of a server.",
+        "invitations": "Invite a device: a URL that signs it in, once.",
         "sessions": "List and revoke browser sessions of a server.",
         "audit": "List who wrote what: answers, runs, links, tokens.",
         "webhooks": "List the webhooks of the settings, and send test messages.",

@@ -99,6 +99,18 @@ class AsyncClient:
         """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
         return await self._do(calls.get_run(run_id, wait_sec))
 
+    async def changed_run(
+        self, run_id: str, etag: str | None = None, *, wait_sec: float = 0.0
+    ) -> tuple[Run, str] | None:
+        """The run and its `ETag`. With an earlier one, the server waits until the run differs, at most `wait_sec` and 60.
+
+        None if it is still the same.
+        """
+        call = calls.changed_run(run_id, etag, wait_sec)
+        response = await self._sent(call)
+        run = calls.decode(call, response.status_code, response.content)
+        return None if run is None else (run, response.headers["ETag"])
+
     def list_runs(
         self,
         *,
@@ -334,9 +346,12 @@ class AsyncClient:
         await self.close()
 
     async def _do(self, call: Call[T]) -> T:
-        with request_arguments(call) as arguments, transport_errors(self.url):
-            response = await self._http.request(call.method, call.path, **arguments)
+        response = await self._sent(call)
         return calls.decode(call, response.status_code, response.content)
+
+    async def _sent(self, call: Call[Any]) -> httpx.Response:
+        with request_arguments(call) as arguments, transport_errors(self.url):
+            return await self._http.request(call.method, call.path, **arguments)
 
     async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
         while listing is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -131,6 +131,20 @@ def list_runs(
 def get_run(run_id: str, wait_sec: float = 0.0) -> Call[Run]:
     waiting = {"wait": str(wait_sec)} if wait_sec else {}
     return Call(method="GET", path=_run(run_id), returns=Run, params=waiting)
+
+
+def changed_run(run_id: str, etag: str | None, wait_sec: float) -> Call[Any]:
+    """Returns nothing if the run is still as in `etag`."""
+    seen = {} if etag is None else {"If-None-Match": etag}
+    waiting = {"wait": str(wait_sec)} if seen and wait_sec else {}
+    return Call(
+        method="GET",
+        path=_run(run_id),
+        returns=cast("type[Any]", Run | None),
+        params=waiting,
+        headers=seen,
+        accepted_statuses=frozenset({304}),
+    )
 
 
 def cancel(run_id: str) -> Call[Run]:

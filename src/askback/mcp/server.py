@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,11 +18,12 @@ from mcp.shared.exceptions import MCPError
 
 from askback import __version__
 from askback.client import CallFailed
+from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
 from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
 from askback.mcp.task_methods import add_tasks
-from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, skill_tools
+from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, refused, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]
@@ -35,33 +37,48 @@ _MOST_BYTES = 8_000_000
 _STATE_SEC = 86_400.0
 
 
-def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity) -> Server[Any]:
-    """A server whose requests are those of the callers."""
+def make_server(
+    callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity, call_sec: float = CALL_SEC
+) -> Server[Any]:
+    """A server whose requests are those of the callers. None takes longer than `call_sec`."""
+    late = f"the server has not answered within {call_sec:g} seconds"
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = [declared.tool(name) for name, declared in TOOLS.items()]
         if skills_as_tools:
-            tools += await skill_tools(lambda: callers(ctx))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(call_sec):
+                    tools += await skill_tools(lambda: callers(ctx))
         return types.ListToolsResult(tools=tools)
 
     async def call(ctx: Context, params: types.CallToolRequestParams) -> Returned:
         try:
-            return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
+            async with asyncio.timeout(call_sec):
+                return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
         except CallFailed as error:
             return failed(error)
+        except TimeoutError:
+            return refused("SERVER_UNREACHABLE", f"{late}; its runs continue, and the same call again finds its run")
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        with mcp_errors({"uri": params.uri}):
-            if params.uri.startswith(SCHEME):
-                return await read_file(callers(ctx).client, params.uri)
-            return await _artifact(callers(ctx), params.uri)
+        try:
+            with mcp_errors(params.uri):
+                async with asyncio.timeout(call_sec):
+                    if params.uri.startswith(SCHEME):
+                        return await read_file(callers(ctx).client, params.uri)
+                    return await _artifact(callers(ctx), params.uri)
+        except TimeoutError:
+            raise MCPError(types.INTERNAL_ERROR, late) from None
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         """Skills alone. Artifacts are found by the links in results: there may be very many."""
         try:
-            return await list_skill_files(callers(ctx).client, params.cursor if params else None)
+            async with asyncio.timeout(call_sec):
+                return await list_skill_files(callers(ctx).client, params.cursor if params else None)
         except CallFailed:
             return types.ListResourcesResult(resources=[])
+        except TimeoutError:
+            raise MCPError(types.INTERNAL_ERROR, late) from None
 
     server: Server[Any] = Server(
         "askback",
@@ -74,7 +91,7 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
         on_read_resource=read,
     )
     server.add_request_handler("tools/call", types.CallToolRequestParams, call)
-    add_tasks(server, callers)
+    add_tasks(server, callers, call_sec=call_sec)
     add_skills(server, callers)
     server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
     return server

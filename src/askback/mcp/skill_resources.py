@@ -108,12 +108,13 @@ class ServedSkill:
         for each in await self.files():
             if each.path == path:
                 return each
-        raise invalid(f"there is no file {self.uri(path)[:200]!r}")
+        raise invalid(f"there is no file {self.uri(path)[:200]!r}", self.uri(path))
 
     async def content(self, file: SkillFile, most: int) -> bytes:
         """The bytes that the digest describes."""
         if file.size > most:
-            raise invalid(f"{self.uri(file.path)} is larger than {most} bytes; download it over HTTP")
+            uri = self.uri(file.path)
+            raise invalid(f"{uri} is larger than {most} bytes; download it over HTTP", uri)
         with tempfile.TemporaryDirectory(prefix="askback-mcp-") as folder:
             saved = await self.client.download_skill_file(self.id, file.path, Path(folder) / "file")
             content = await asyncio.to_thread(_start_of, saved, file.size + 1)
@@ -130,11 +131,11 @@ def add_skills(server: Server[Any], callers: Callers) -> None:
             return await _list_skills(callers(ctx).client, params.cursor)
 
     async def get_skill(ctx: Context, params: UriParams) -> GetSkillResult:
-        with mcp_errors():
+        with mcp_errors(params.uri):
             return GetSkillResult(skill=await _get_skill(callers(ctx).client, params.uri))
 
     async def read_directory(ctx: Context, params: UriParams) -> ReadDirectoryResult:
-        with mcp_errors():
+        with mcp_errors(params.uri):
             return await _read_directory(callers(ctx).client, params)
 
     server.extensions[_EXTENSION] = {"directoryRead": True}
@@ -172,7 +173,9 @@ async def _get_skill(client: AsyncClient, uri: str) -> Manifest:
     manifest = await skill.manifest() if path == FILE else None
     if manifest is None:
         limits = f"{_MOST_FILES} files and {_MOST_BYTES} bytes"
-        raise invalid(f"{uri[:200]!r} is not the {FILE} of a skill that clients can load; one has at most {limits}")
+        raise invalid(
+            f"{uri[:200]!r} is not the {FILE} of a skill that clients can load; one has at most {limits}", uri
+        )
     return manifest
 
 
@@ -187,7 +190,7 @@ async def _read_directory(client: AsyncClient, params: UriParams) -> ReadDirecto
             kind, size = (_FOLDER, None) if below else (_media_type(name), each.size)
             children[name] = types.Resource(uri=uri, name=name, mime_type=kind, size=size)
     if not children:
-        raise invalid(f"{params.uri[:200]!r} is not a folder of a skill")
+        raise invalid(f"{params.uri[:200]!r} is not a folder of a skill", params.uri)
     resources, after = _page(children, params.cursor, _LONG_PAGE)
     return ReadDirectoryResult(resources=resources, next_cursor=after)
 
@@ -229,7 +232,8 @@ async def _served(client: AsyncClient, uri: str) -> tuple[ServedSkill, str]:
     if uri == skill.root:
         return skill, ""
     if not uri.startswith(f"{skill.root}/") or uri.endswith("/"):
-        raise invalid(f"{uri[:200]!r} is not the URI of a skill; that of skill {found.id!r} is {skill.uri(FILE)!r}")
+        message = f"{uri[:200]!r} is not the URI of a skill; that of skill {found.id!r} is {skill.uri(FILE)!r}"
+        raise invalid(message, uri)
     return skill, unquote(uri.removeprefix(f"{skill.root}/"))
 
 
@@ -263,16 +267,16 @@ def _start_of(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def invalid(message: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, message)
+def invalid(message: str, uri: str | None = None) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, message, None if uri is None else {"uri": uri})
 
 
 @contextmanager
-def mcp_errors(data: dict[str, Any] | None = None) -> Iterator[None]:
-    """What the server refuses is an error of the request, with this data; without a server there is no answer."""
+def mcp_errors(uri: str | None = None) -> Iterator[None]:
+    """What the server refuses is an error of the request; without a server there is no answer."""
     try:
         yield
     except Refused as error:
-        raise MCPError(types.INVALID_PARAMS, error.message, data) from None
+        raise invalid(error.message, uri) from None
     except CallFailed as error:
         raise MCPError(types.INTERNAL_ERROR, error.message) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -127,7 +128,7 @@ class TaskCall:
         return {}
 
 
-def add_tasks(server: Server[Any], callers: Callable[[Context], Caller]) -> None:
+def add_tasks(server: Server[Any], callers: Callable[[Context], Caller], *, call_sec: float) -> None:
     """Offer the extension. Each method serves the newer protocol alone, and clients that declare the extension."""
     reactions = Reactions()
 
@@ -135,9 +136,12 @@ def add_tasks(server: Server[Any], callers: Callable[[Context], Caller]) -> None
         async def serve(ctx: Context, params: P) -> dict[str, Any]:
             _admit(ctx, method, params.task_id)
             try:
-                return await act(TaskCall(ctx=ctx, caller=callers(ctx), reactions=reactions), params)
+                async with asyncio.timeout(call_sec):
+                    return await act(TaskCall(ctx=ctx, caller=callers(ctx), reactions=reactions), params)
             except CallFailed as error:
                 raise _fault(error) from None
+            except TimeoutError:
+                raise MCPError(types.INTERNAL_ERROR, f"the server has not answered within {call_sec:g} s") from None
             except ValidationError:
                 raise MCPError(types.INVALID_PARAMS, "an input response is not the result of an elicitation") from None
 

@@ -327,8 +327,9 @@ def failed(error: CallFailed) -> types.CallToolResult:
 
 
 def refused(code: str, message: str, problems: tuple[str, ...] = ()) -> types.CallToolResult:
-    """A refusal, which the model can read and act on."""
-    document = {"error": {"code": code, "message": message, "problems": list(problems)}}
-    return types.CallToolResult(
-        content=[types.TextContent(text=json.dumps(document, ensure_ascii=False))], is_error=True
-    )
+    """A refusal, which the model can read and act on.
+
+    It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
+    """
+    text = "\n- ".join((f"{code}: {message}", *problems))
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
