@@ -22,7 +22,8 @@ from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
 from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
-from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, refused, skill_tools
+from askback.mcp.task_methods import add_tasks
+from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, refused, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]
@@ -50,9 +51,7 @@ def make_server(
                     tools += await skill_tools(lambda: callers(ctx))
         return types.ListToolsResult(tools=tools)
 
-    async def call(
-        ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(ctx: Context, params: types.CallToolRequestParams) -> Returned:
         try:
             async with asyncio.timeout(call_sec):
                 return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
@@ -87,11 +86,12 @@ def make_server(
         title="Askback",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call,
         on_list_resources=list_resources,
         on_list_resource_templates=_templates,
         on_read_resource=read,
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call)
+    add_tasks(server, callers, call_sec=call_sec)
     add_skills(server, callers)
     server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
     return server
@@ -119,7 +119,7 @@ async def _templates(ctx: Context, params: types.PaginatedRequestParams | None) 
 async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
     run_id, middle, path = uri.removeprefix(ARTIFACTS).partition("/artifacts/")
     if not uri.startswith(ARTIFACTS) or not middle or not path:
-        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact")
+        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact", {"uri": uri})
     path = unquote(path)
     size = next((each.size for each in await caller.client.artifacts(run_id) if each.path == path), 0)
     if size > _MOST_BYTES:
