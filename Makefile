@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
 PEERS := tests/peers/node_modules/.installed
+FASTMCP := $(VENV)/fastmcp/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
 FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
@@ -23,7 +24,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test postgres storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test long postgres storm nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,8 +32,11 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
+
+long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
@@ -111,7 +115,11 @@ lock: ## resolve the dependencies of pyproject.toml again, with hashes
 		"$$scratch/venv/bin/uv" pip compile $(LOCK) $${extra:+--extra $$extra} pyproject.toml "$$scratch/build.in" >>"$$scratch/$$file"; \
 		cp "$$scratch/$$file" "$$file"; \
 		echo "wrote $$file"; \
-	done
+	done; \
+	echo "# Made by 'make lock' from fastmcp.in; not to be edited." >"$$scratch/fastmcp.txt"; \
+	"$$scratch/venv/bin/uv" pip compile $(LOCK) tests/peers/fastmcp.in >>"$$scratch/fastmcp.txt"; \
+	cp "$$scratch/fastmcp.txt" tests/peers/fastmcp.txt; \
+	echo "wrote tests/peers/fastmcp.txt"
 
 clean: ## remove .venv and every cache
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
@@ -157,6 +165,13 @@ $(PEERS): tests/peers/package-lock.json
 	else \
 		echo "no npm here: the tests with other clients of MCP and ACP will be skipped"; \
 	fi
+
+# The client of FastMCP has a separate environment: its packages must not decide the versions that we test with.
+
+$(FASTMCP): tests/peers/fastmcp.txt | $(BIN)/python
+	@echo "set-up: installing the client of FastMCP that the tests drive ($$(grep -c '==' $<) packages)"
+	@$(PYTHON) -m venv --clear $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check --require-hashes -r $< \
+		&& touch $@ || echo "that failed: the tests with FastMCP will be skipped"
 
 $(TYPESCRIPT): clients/typescript/package-lock.json
 	@if command -v npm >/dev/null; then \

@@ -31,6 +31,7 @@ TINY = {
     "warm_replies": ["--engines=codex", "--times=1"],
     "warm_starts": ["--engines=codex", "--times=1"],
 }
+SLOW = {"by_hand", "finished_runs", "server", "waiting_runs", "warm_replies", "warm_starts"}
 HELPERS = {"all", "charts", "pictures", "report", "servers", "thin_http"}
 
 pytestmark = pytest.mark.skipif(not available(), reason="the benchmarks need Linux")
@@ -49,7 +50,7 @@ def test_every_benchmark_is_tried() -> None:
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == TINY.keys() | HELPERS
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in TINY])
 def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
     if name in ("warm_replies", "warm_starts") and not (ROOT / "tests" / "real" / "node_modules").exists():
         pytest.skip("the real engines are not installed: npm ci --prefix tests/real")

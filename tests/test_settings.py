@@ -6,11 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from datetime import time
+from datetime import UTC, time
 from pathlib import Path
 
 import pytest
 
+from askback.bootstrap import delivery_policy
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import Reminders
 from askback.settings import (
@@ -328,6 +329,17 @@ def test_mistakes_in_digests_are_named_by_their_keys(tmp_path: Path, lines: str,
         load(write(tmp_path / "askback.toml", f"[notifications.digest]\n{lines}\n"))
     (found,) = refused.value.problems
     assert found.startswith(problem)
+
+
+def test_messages_have_the_time_zone_of_the_settings(tmp_path: Path) -> None:
+    given = (
+        '[notifications]\ntz = "Asia/Shanghai"\n[telegram]\ntoken = "123456789:AAEhBP0av28abc-XYZ_0123456789abcdef"\n'
+    )
+    assert str(delivery_policy(load(write(tmp_path / "askback.toml", given))).style.zone) == "Asia/Shanghai"
+    assert delivery_policy(load(write(tmp_path / "askback.toml", ""))).style.zone is UTC
+    with pytest.raises(Invalid) as refused:
+        load(write(tmp_path / "askback.toml", '[notifications]\ntz = "Europe/Atlantis"\n'))
+    assert refused.value.problems[0].startswith("notifications.tz: 'Europe/Atlantis' is not a time zone")
 
 
 def test_mistakes_in_reminders_are_named_by_their_keys(tmp_path: Path) -> None:

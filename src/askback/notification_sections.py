@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import time
+from datetime import UTC, time, tzinfo
 from email.utils import parseaddr
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,6 +24,7 @@ from askback.trust import Shown
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
+_UTC = "UTC"
 _Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
 
 
@@ -82,13 +83,7 @@ class DigestSettings(Section):
     @field_validator("tz")
     @classmethod
     def _known_zone(cls, tz: str | None) -> str | None:
-        if tz is not None:
-            try:
-                _zone(tz)
-            except (KeyError, ValueError, OSError):
-                # Also a folder of the time zone database, such as `Europe`.
-                raise ValueError(f"{tz!r} is not a time zone of this machine, such as Europe/Berlin") from None
-        return tz
+        return None if tz is None else _check_zone(tz)
 
     @property
     def times(self) -> tuple[time, ...]:
@@ -103,6 +98,15 @@ def _zone(name: str) -> ZoneInfo:
     from zoneinfo import ZoneInfo  # most programs never need it
 
     return ZoneInfo(name)
+
+
+def _check_zone(name: str) -> str:
+    try:
+        _zone(name)
+    except (KeyError, ValueError, OSError):
+        # Also a folder of the time zone database, such as `Europe`.
+        raise ValueError(f"{name!r} is not a time zone of this machine, such as Europe/Berlin") from None
+    return name
 
 
 class WebhookReminders(Section):
@@ -225,6 +229,11 @@ class NotificationSettings(Section):
         False,
         description="Whether buttons of `ntfy` messages answer at once, by a request to this server. The ntfy server sees that request, and could answer itself. Otherwise they open the question.",
     )
+    tz: str = Field(
+        _UTC,
+        max_length=100,
+        description="The time zone in which messages to people show deadlines, as the time zone database calls it: `Europe/Berlin`.",
+    )
     email: EmailSettings = Field(
         default_factory=EmailSettings, description="The mail server for webhooks of the kind `email`."
     )
@@ -234,6 +243,15 @@ class NotificationSettings(Section):
     digest: DigestSettings = Field(
         default_factory=DigestSettings, description="When open questions are listed in one message."
     )
+
+    @field_validator("tz")
+    @classmethod
+    def _known_zone(cls, tz: str) -> str:
+        return tz if tz == _UTC else _check_zone(tz)
+
+    @property
+    def zone(self) -> tzinfo:
+        return UTC if self.tz == _UTC else _zone(self.tz)
 
 
 class TelegramChat(Section):

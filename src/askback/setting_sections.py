@@ -241,7 +241,7 @@ class EngineSettings(Section):
     )
     ask_tool: bool = Field(
         False,
-        description="Whether the engine gets the tool `put_question`, which checks a question when it is asked. See [the ask tool](../explanation/engines.md#the-ask-tool).",
+        description="Whether the engine gets the tool `put_question`, which checks a question when it is asked and, in a process that stays, returns the answer. See [the ask tool](../explanation/engines.md#the-ask-tool).",
     )
     limits: EngineLimits = Field(
         default_factory=EngineLimits,

@@ -86,9 +86,14 @@ _COMMON_ENV = (
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
-def _user_folder(variable: str, fallback: str) -> Path:
+def named_folder(variable: str, fallback: str) -> Path:
+    """The folder that a variable names; without a whole path in it, the fallback in the home of the user."""
     base = os.environ.get(variable, "")
-    return (Path(base) if base.startswith("/") else Path.home() / fallback) / "askback"
+    return Path(base) if base.startswith("/") else Path.home() / fallback
+
+
+def _user_folder(variable: str, fallback: str) -> Path:
+    return named_folder(variable, fallback) / "askback"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,8 +461,8 @@ def unknown_variables() -> list[str]:
 
 
 def client_environment() -> tuple[str | None, str | None]:
-    """The server's URL and token for the client commands."""
-    return os.environ.get("ASKBACK_URL"), os.environ.get("ASKBACK_TOKEN")
+    """The server's URL and token for the client commands. An empty variable is as good as none."""
+    return os.environ.get("ASKBACK_URL") or None, os.environ.get("ASKBACK_TOKEN") or None
 
 
 def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:

@@ -102,6 +102,10 @@ def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp
     assert askback(elsewhere, "runs", "--url", server.url, "--token", server.token, env=wrong).code == 0
 
 
+def test_an_empty_variable_is_as_good_as_none(world: World, server: Server) -> None:
+    assert askback(world, "runs", "--json", env={"ASKBACK_URL": "", "ASKBACK_TOKEN": ""}).code == 0
+
+
 def test_a_token_that_is_not_taken_is_told_with_what_to_do(server: Server, tmp_path: Path) -> None:
     ran = askback(World(tmp_path), "inbox", "--url", server.url)
     assert ran.code == 2
@@ -354,6 +358,9 @@ def test_tokens_are_listed_without_their_text(tmp_path: Path) -> None:
         ["x", "--scope", "read", "--expires-in", "soon"],
         ["a b", "--scope", "read"],
         ["main", "--scope", "read"],
+        ["Askback", "--scope", "read"],
+        [".x", "--scope", "read"],
+        ["x" * 101, "--scope", "read"],
     ],
     ids=" ".join,
 )

@@ -130,6 +130,8 @@ LOOKS = [
     ("skills", "check", "trip-planner"),
     ("tokens",),
     ("tokens", "create", "mine", "--scope", "read"),
+    ("invitations",),
+    ("invitations", "create", "mine"),
     ("webhooks",),
     ("webhooks", "test"),
     ("audit",),
@@ -160,7 +162,7 @@ def test_a_cloned_repository_runs_nothing_by_being_looked_at(clone: Clone, words
 def test_every_command_is_among_those_that_were_tried(clone: Clone) -> None:
     """A new command is tried as well, or named here with the reason why it need not be."""
     tried = {words[:size] for words in LOOKS for size in (1, 2)}
-    elsewhere = {("skills", "install"), ("tokens", "revoke"), ("sessions", "revoke")}
+    elsewhere = {("skills", "install"), ("tokens", "revoke"), ("sessions", "revoke"), ("invitations", "revoke")}
     assert set(commands(cli)) - tried - elsewhere == set()
 
 

@@ -12,6 +12,7 @@ from support.ntfy import ntfy_server
 from support.program import askback, here
 from support.receiver import Receiver, receiving
 from support.slack import slack
+from support.telegram import ANNA, BOB, EVE, TOKEN, bot_settings, telegram
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
@@ -75,6 +76,37 @@ def test_a_test_message_reaches_every_channel_and_failures_say_why(tmp_path: Pat
         ["waiting_user", "succeeded", "failed", "canceled"],
     )
     assert "canary" not in told.stdout + shown.stdout + listed.stdout
+
+
+def test_a_test_message_reaches_telegram_chats_in_the_language_of_the_bot(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    chats = [{"id": ANNA, "name": "anna"}, {"id": EVE, "name": "eve"}, {"id": BOB, "name": "bob", "notify": False}]
+    with telegram() as double:
+        env = bot_settings(double, chats=chats, ASKBACK_TELEGRAM__LANGUAGE="zh")
+        listed = askback(world, "webhooks", "--json", env=env)
+        told = askback(world, "webhooks", "test", "--json", env=env)
+        wrong = askback(world, "webhooks", "test", "anna", env={**env, "ASKBACK_TELEGRAM__TOKEN": f"1:{'x' * 35}"})
+    assert [(each["name"], each["kind"]) for each in listed.json] == [("anna", "telegram"), ("eve", "telegram")]
+    anna, eve = told.json["results"]
+    assert (told.code, anna["ok"], anna["status"], anna["error"]) == (1, True, 200, None)
+    (message,) = double.messages
+    assert (message.chat, message.text.splitlines()[0]) == (ANNA, "🔔 测试消息")
+    assert (eve["ok"], eve["status"]) == (False, 400)
+    assert "chat not found; the person must send /start to the bot" in eve["error"]
+    assert (wrong.code, "check telegram.token" in wrong.stdout) == (1, True)
+    assert TOKEN not in listed.stdout + told.stdout + wrong.stdout
+
+
+def test_an_e_mail_that_fails_names_the_mail_server(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    anna = [{"url": "mailto:anna@example.org", "kind": "email"}]
+    with receiving_mail(Mailbox(answers=["550 5.1.1 no such user"])) as mailbox:
+        refused = askback(world, "webhooks", "test", "--json", "--config", configured(world, anna, mailbox))
+    gone = askback(world, "webhooks", "test", "--config", configured(world, anna, mailbox))
+    server = f"127.0.0.1:{mailbox.port}"
+    (result,) = refused.json["results"]
+    assert result["error"] == f"the mail server {server} returned 550 5.1.1 no such user"
+    assert f"mail server {server}: the connection was refused" in gone.stdout
 
 
 def test_without_webhooks_the_command_says_how_to_add_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,19 @@ def test_a_run_is_carried_from_its_creation_to_its_result(client: Client, tmp_pa
     (answered,) = client.interactions(run.id)
     assert isinstance(answered, Interaction)
     assert (answered.response, answered.answered_by, answered.outcome) == ("blue", "user", "answered")
+
+
+def test_a_run_is_returned_again_only_if_it_has_changed(client: Client) -> None:
+    run = client.wait(start(client))
+    known = client.changed_run(run.id)
+    assert known is not None
+    assert (known[0].id, known[0].state) == (run.id, RunState.WAITING_USER)
+    assert client.changed_run(run.id, known[1]) is None
+    client.reply(run.id, "colour", "blue")
+    changed = client.changed_run(run.id, known[1], wait_sec=60)
+    assert changed is not None
+    assert changed[1] != known[1]
+    assert changed[0].pending_interaction is None
 
 
 def test_the_events_are_the_same_live_and_as_a_list(client: Client) -> None:
@@ -211,6 +225,13 @@ def test_a_skill_is_installed_from_its_folder(client: Client, world: World, tmp_
     assert "brought" in [skill.id for skill in client.skills()]
     assert client.skill("brought").schemas is not None
     assert client.wait(start(client, "brought")).state is RunState.SUCCEEDED
+    assert next(each.path for each in client.skill_files("brought")) == "SKILL.md"
+    saved = client.download_skill_file("brought", "SKILL.md", tmp_path / "copy")
+    assert saved.read_bytes() == (folder / "SKILL.md").read_bytes()
+    for path in ("none", "../brought/SKILL.md", "files//SKILL.md"):
+        target = tmp_path / "none"
+        refused(partial(client.download_skill_file, "brought", path, target), NotFound, "SKILL_FILE_NOT_FOUND")
+    refused(partial(client.download, "1m7gekfsksrgk77s", "files/../a", target), NotFound, "ARTIFACT_NOT_FOUND")
 
 
 def test_a_skill_is_installed_from_a_checkout_of_any_age(client: Client, tmp_path: Path) -> None:

@@ -114,10 +114,10 @@ def post(client: httpx.Client, content: bytes, status: int, **headers: str) -> N
 @pytest.mark.parametrize(
     ("value", "status"),
     [
-        (empty_lists(99_000), 201),
+        pytest.param(empty_lists(99_000), 201, marks=pytest.mark.long),
         (b"[" + b",".join(b'"%06d"' % number for number in range(199_000)) + b"]", 201),
-        (b'["' + b"x" * (31 * MB) + b'"]', 201),
-        (b'["' + b"\\u00e9" * (31 * MB // 6) + b'", null]', 422),
+        pytest.param(b'["' + b"x" * (31 * MB) + b'"]', 201, marks=pytest.mark.long),
+        pytest.param(b'["' + b"\\u00e9" * (31 * MB // 6) + b'", null]', 422, marks=pytest.mark.long),
         (empty_lists(8_000_000), 413),
     ],
     ids=["lists", "texts", "one text", "escapes that do not fit", "too many values"],

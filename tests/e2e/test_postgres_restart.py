@@ -34,8 +34,7 @@ def database_server() -> Iterator[PostgresServer]:
 
 
 def world_on(address: str, folder: Path) -> World:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / postgres.ADDRESS).write_text(address)
+    postgres.address_file(folder).write_text(address)
     with databases.chosen(False):
         return World(folder)
 

@@ -36,12 +36,12 @@ def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
     ("without", "part", "kind", "stops"),
     [
         ("snapshots", "slow", Kind.TWICE, 0.0),
-        ("lock", "wild", Kind.ALIVE, 1.0),
+        pytest.param("lock", "wild", Kind.ALIVE, 1.0, marks=pytest.mark.long),
         ("guardian", "wild", Kind.ALIVE, 0.0),
         ("fence", "quick", Kind.LOST, 0.0),
-        ("fence", "warm", Kind.LOST, 0.0),
-        ("live snapshots", "warm-slow", Kind.TWICE, 0.0),
-        ("warm ends", "warm-deaf", Kind.ALIVE, 0.0),
+        pytest.param("fence", "warm", Kind.LOST, 0.0, marks=pytest.mark.long),
+        pytest.param("live snapshots", "warm-slow", Kind.TWICE, 0.0, marks=pytest.mark.long),
+        pytest.param("warm ends", "warm-deaf", Kind.ALIVE, 0.0, marks=pytest.mark.long),
     ],
 )
 def test_a_server_without_what_holds_against_it_is_found_out(

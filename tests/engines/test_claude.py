@@ -27,7 +27,7 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
-from askback.engines.claude import SETTINGS, engine
+from askback.engines.claude import DEFERS, SETTINGS, engine
 
 ID = "cbbac46f-d39e-4ff4-8672-cade0256c58f"
 HANDLE = Handle(engine="claude", handle_type="session_id", handle_value=ID, created_at_turn=1)
@@ -98,13 +98,63 @@ def probe(usage: str, code: int | None = 0) -> Probe:
 @pytest.mark.contract("P-1", "P-4")
 def test_the_help_says_whether_it_resumes() -> None:
     seen = probe(HELP + "  --settings <file-or-json>\n")
-    assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "2.1.325", (SETTINGS,))
+    assert (seen.kind, seen.version, seen.features) == (ProfileKind.RESUMABLE, "2.1.325", (SETTINGS, DEFERS))
     assert probe(HELP).features == ()
     assert probe(HELP.replace("--resume", "--again")).kind is ProfileKind.STICKY_PROCESS
     assert probe(HELP.replace("stream-json", "lines")).kind is ProfileKind.STICKY_PROCESS
 
 
+def test_calls_are_deferred_by_versions_that_are_known_to() -> None:
+    def features(version: str) -> tuple[str, ...]:
+        texts = (HELP + "  --settings <file-or-json>\n", version)
+        calls = zip(engine().probe_calls(), texts, strict=True)
+        found = [CallResult(args=args, exit_code=0, stdout=text, stderr="") for args, text in calls]
+        return engine().read_probe(found).features
+
+    assert [DEFERS in features(each) for each in ("2.1.324", "2.1.325", "2.2.0", "10.0.0", "1.9.999", "")] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+TOOL = ("/usr/bin/python3", "/a folder/tool.py", "/run/ask.sock")
+
+
+@pytest.mark.contract("F-5")
+def test_a_deferred_call_is_resumed_without_a_prompt() -> None:
+    able = turn_of(engine(), {}, SETTINGS, DEFERS)
+    first, answered = replace(able, ask_tool=TOOL), replace(able, ask_tool=TOOL, deferred=True)
+    assert "--hook /run/ask.sock" in repr(engine().launch(first).argv)
+    assert engine().launch(first).stdin
+    assert engine().launch(answered) == replace(engine().launch(first), stdin=b"")
+    # A resident process holds its calls, and another version gets the answer as a message.
+    assert "--hook" not in repr(engine().launch_resident(first).argv)
+    assert "--hook" not in repr(engine().launch(able).argv)
+    unable = replace(FIRST, ask_tool=TOOL, deferred=True)
+    assert "--hook" not in repr(engine().launch(unable).argv)
+    assert engine().launch(unable).stdin
+
+
 # What it prints.
+
+
+DEFERRED = {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "stop_reason": "tool_deferred"}
+INIT = {"type": "system", "subtype": "init", "session_id": "00000000-0000-4000-8000-000000000001"}
+
+
+@pytest.mark.contract("F-5")
+def test_a_deferred_call_ends_the_turn() -> None:
+    _, result = turn(INIT, DEFERRED)
+    assert isinstance(result, Completed)
+    assert result.deferred
+    # A call of an earlier turn that stays deferred does not end the turn of a new prompt.
+    seen, result = turn(DEFERRED, INIT, {**DEFERRED, "stop_reason": "end_turn"}, resuming=True)
+    assert isinstance(result, Completed)
+    assert (result.deferred, [type(each) for each in seen].count(TurnOver)) == (False, 1)
 
 
 def turn(

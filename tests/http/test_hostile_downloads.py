@@ -63,7 +63,7 @@ def test_files_beyond_the_cap_are_not_zipped(own_world: World) -> None:
         works(client)
 
 
-@pytest.mark.parametrize("what", ["bundle", "artifacts/sparse"])
+@pytest.mark.parametrize("what", [pytest.param("bundle", marks=pytest.mark.long), "artifacts/sparse"])
 def test_downloads_without_end_hold_up_nobody_and_no_stop(own_world: World, what: str) -> None:
     with serving(own_world, ASKBACK_LIMITS__BUNDLE=str(4 * TB)) as (server, client, run_id), ExitStack() as held:
         for _ in range(CLIENTS):

@@ -77,7 +77,13 @@ class Flood:
                 connection.close()
 
 
-@pytest.mark.parametrize("kind", sorted(heads(0)))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("half a head", "refused") else pytest.mark.long)
+        for kind in sorted(heads(0))
+    ],
+)
 def test_a_stranger_keeps_nobody_out(own_world: World, kind: str) -> None:
     with Server(own_world, env=FEW) as server:
         flood = Flood(server.port, CAP + 4, *heads(server.port)[kind])

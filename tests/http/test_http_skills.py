@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import stat
@@ -52,6 +53,37 @@ def test_a_skill_is_installed_run_and_deleted(client: httpx.Client) -> None:
     refused(client.get("/v1/skills/posted"), 404, "SKILL_NOT_FOUND")
     refused(client.post("/v1/runs", json={"skill": "posted", "engine": "scripted"}), 404, "SKILL_NOT_FOUND")
     assert client.get(f"/v1/runs/{run_id}/result").json()["data"] == {"ok": True}
+
+
+def test_the_files_of_a_skill_are_listed_and_downloaded(client: httpx.Client) -> None:
+    data = bytes(range(256))
+    install(client, packed("listing", **{"assets/a b/ü.bin": data, "empty.txt": b""}))
+    files = {each["path"]: each for each in client.get("/v1/skills/listing/files").json()["items"]}
+    assert list(files) == ["SKILL.md", "assets/a b/ü.bin", "assets/scripted.json", "empty.txt"]
+    for path, file in files.items():
+        got = client.get(f"/v1/skills/listing/files/{path}")
+        assert got.headers["content-disposition"].startswith("attachment")
+        assert (len(got.content), hashlib.sha256(got.content).hexdigest()) == (file["size"], file["digest"])
+    assert client.get("/v1/skills/listing/files/assets/a%20b/%C3%BC.bin").content == data
+    for path in ("nothing", "assets", "assets/%2e%2e/SKILL.md", "%2e%2e/secret", "/etc/hostname", "a%00b", ""):
+        refused(client.get(f"/v1/skills/listing/files/{path}"), 404, "SKILL_FILE_NOT_FOUND")
+    refused(client.get("/v1/skills/no-such-skill/files"), 404, "SKILL_NOT_FOUND")
+    refused(client.get("/v1/skills/no-such-skill/files/SKILL.md"), 404, "SKILL_NOT_FOUND")
+
+
+def test_a_file_that_is_not_part_of_the_package_is_not_downloaded(client: httpx.Client, furnished: World) -> None:
+    folder = Path(furnished.skill([{"finish": {"colour": "red"}}], name="checked-out"))
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text("secret")
+    listed = [each["path"] for each in client.get("/v1/skills/checked-out/files").json()["items"]]
+    assert listed == ["SKILL.md", "assets/output.schema.json", "assets/scripted.json"]
+    refused(client.get("/v1/skills/checked-out/files/.git/config"), 404, "SKILL_FILE_NOT_FOUND")
+    (folder / "SKILL.md").write_text("---\nname: checked-out\ndescription: Changed.\n---\nDo it.\n")
+    changed = client.get("/v1/skills/checked-out/files").json()["items"][0]
+    assert changed["digest"] == hashlib.sha256((folder / "SKILL.md").read_bytes()).hexdigest()
+    (folder / "link.md").symlink_to(folder / ".git/config")
+    refused(client.get("/v1/skills/checked-out/files/link.md"), 422, "SKILL_INVALID")
+    (folder / "link.md").unlink()
 
 
 @pytest.mark.parametrize("kind", ["application/zip", "application/x-zip-compressed", "application/octet-stream"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,29 @@ PART_SECRET = {
     "required": ["user", "password"],
     "properties": {"user": {"type": "string"}, "password": {"type": "string", "format": "password"}},
 }
+RICH = """---
+name: rich
+description: >-
+  Folded text: with
+  two lines
+license: Apache-2.0
+metadata:
+  version: "1.10"
+  since: 2026-07-28
+  on: yes
+---
+Do it — with ünïcode.
+"""
+TYPED = """---
+name: typed
+description: Values without quotes.
+metadata:
+  version: 1.10
+  many: [1, 0x1F, ~, '1', true, 1e3]
+  empty:
+---
+Do it.
+"""
 FINISH_RED = {"finish": {"colour": "red"}}
 
 
@@ -42,6 +66,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def server(world: World) -> Iterator[Server]:
     with Server(world, env={"ASKBACK_SLOTS": "16", "ASKBACK_MCP__SKILL_TOOLS": "true"}) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def rich_skill(world: World) -> str:
+    """The URI of a skill with front matter, names and contents that are easy to spoil on the way."""
+    runner = {"id": "Rich.Skill", "version": "1.0.0", "execution_modes": ["auto"]}
+    folder = Path(world.skill([FINISH_RED], name="rich", runner=runner))
+    (folder / "SKILL.md").write_bytes(RICH.replace("\n", "\r\n").encode())
+    odd = folder / "references/a b#ü%41"
+    odd.mkdir(parents=True, exist_ok=True)
+    (odd / "notes?.md").write_text("notes\n")
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    (folder / "empty.txt").write_bytes(b"")
+    return "skill://Rich.Skill/rich/SKILL.md"
+
+
+@pytest.fixture(scope="session")
+def typed_skill(world: World) -> str:
+    """The URI of a skill whose metadata are not strings for other readers of YAML."""
+    folder = Path(world.skill([FINISH_RED], name="typed"))
+    (folder / "SKILL.md").write_text(TYPED)
+    return "skill://typed/SKILL.md"
 
 
 @pytest.fixture(params=["http-legacy", "http-modern", "stdio-legacy", "stdio-modern"])

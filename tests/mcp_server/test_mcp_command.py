@@ -15,11 +15,23 @@ from support.server import Server
 
 FILES = {
     "claude": ".claude.json",
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
     "codex": ".codex/config.toml",
+    "copilot": ".copilot/mcp-config.json",
+    "cursor": ".cursor/mcp.json",
     "gemini": ".gemini/settings.json",
-    "qwen": ".qwen/settings.json",
+    "kimi": ".kimi-code/mcp.json",
     "opencode": ".config/opencode/opencode.json",
+    "qwen": ".qwen/settings.json",
 }
+NAMED = {
+    "claude": ("CLAUDE_CONFIG_DIR", ".claude.json"),
+    "codex": ("CODEX_HOME", "config.toml"),
+    "gemini": ("GEMINI_CLI_HOME", ".gemini/settings.json"),
+    "kimi": ("KIMI_CODE_HOME", "mcp.json"),
+    "opencode": ("XDG_CONFIG_HOME", "opencode/opencode.json"),
+}
+"""Variables that move the folder of a client, and the file in it."""
 SECTIONS = {"codex": "mcp_servers", "opencode": "mcp", "vscode": "servers"}
 
 
@@ -49,6 +61,15 @@ def test_the_file_of_each_client_gets_one_entry(world: World, client: str) -> No
     again = askback(world, "mcp", "install", client, "--json")
     assert (again.json["written"], again.json["present"]) == (False, True)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("client", NAMED)
+def test_a_client_that_was_moved_by_its_variable_is_found(world: World, tmp_path: Path, client: str) -> None:
+    variable, file = NAMED[client]
+    ran = askback(world, "mcp", "install", client, "--json", env={variable: str(tmp_path / "moved")})
+    assert ran.code == 0, ran.stderr
+    assert ran.json["path"] == str(tmp_path / "moved" / file)
+    assert Path(ran.json["path"]).is_file()
 
 
 def test_everything_else_in_the_file_stays_and_a_copy_is_kept(world: World) -> None:
@@ -102,11 +123,28 @@ def without_extra(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(package.parent)}
 
 
+@pytest.mark.parametrize("option", [(), ("--print",)])
+def test_without_the_extra_nothing_is_installed(world: World, tmp_path: Path, option: tuple[str, ...]) -> None:
+    env = without_extra(tmp_path)
+    ran = askback(world, "mcp", "install", "claude", *option, "--json", env=env, warm=False)
+    assert (ran.code, ran.json["error"]["code"]) == (1, "MCP_MISSING")
+    assert "pip install 'askback[mcp]'" in ran.json["error"]["message"]
+    assert list((world.folder / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("mcp",), ("acp",)])
+def test_a_protocol_on_stdout_cannot_be_json_for_scripts(world: World, words: tuple[str, ...]) -> None:
+    ran = askback(world, *words, "--json")
+    assert ran.code == 2
+    assert "stdout carries" in ran.json["error"]["message"]
+    assert words[0].upper() in ran.json["error"]["message"]
+
+
 def test_without_the_extra_it_is_said_what_to_install(world: World, tmp_path: Path) -> None:
     env = without_extra(tmp_path)
-    ran = askback(world, "mcp", "--json", env=env, warm=False)
+    ran = askback(world, "mcp", env=env, warm=False)
     assert ran.code == 1
-    assert "askback[mcp]" in ran.json["error"]["message"]
+    assert "askback[mcp]" in ran.stderr
     with Server(world, env=env) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         told = httpx.post(f"{server.url}/mcp", headers=headers, json={}, timeout=120)

@@ -116,7 +116,8 @@ def test_failures_are_errors_with_our_codes(one_door: Door) -> None:
             assert "SKILL_NOT_FOUND" in await refusal(client, "run_skill", skill="no-such-skill")
             assert "INPUT_INVALID" in await refusal(client, "run_skill", skill="quick", engine="scripted")
             assert "INPUT_INVALID" in await refusal(client, "run_skill", skil="quick")
-            assert "INPUT_INVALID" in await refusal(client, "no_such_tool")
+            with pytest.raises(MCPError, match="no tool 'no_such_tool'"):
+                await client.call_tool("no_such_tool", {})
             failed = {"skill": "failing", "engine": "scripted", "idempotency_key": key()}
             assert "AUTH_REQUIRED" in await refusal(client, "run_skill", **failed)
             asked = await started(client, "form")

@@ -7,11 +7,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from double import Request
+from double import Request, Step, call_tool
 from engines_under_test import EngineUnderTest
 
 from askback.bootstrap import App
@@ -21,6 +21,7 @@ from support.data_folder import World, over, submit, waiting
 
 TESTS = Path(__file__).resolve().parents[1]
 MARKER = "__SKILL_DONE__"
+ASK_TOOL = "put_question"
 
 SERVER = """
 import asyncio, sys
@@ -55,6 +56,17 @@ def reply_in(text: str, interaction_id: str = "colour") -> str:
     return f'<user_reply interaction_id="{interaction_id}">\n{text}\n</user_reply>'
 
 
+def put(arguments: Mapping[str, Any]) -> Step:
+    """Call the ask tool by the name that the engine gives it."""
+
+    def choose(request: Request) -> Step:
+        offered = [name for name in request.asked.tools if name.endswith(ASK_TOOL)]
+        assert offered, f"the tool is not offered; offered: {', '.join(request.asked.tools)}"
+        return call_tool(offered[0], arguments)
+
+    return choose
+
+
 def heard(request: Request) -> str:
     """The last that the model heard from its user."""
     return request.user_texts[-1]
@@ -77,6 +89,10 @@ class Stage(World):
 
     def add_engine_setting(self, line: str) -> None:
         self._engine_settings += line + "\n"
+
+    def change_engine_setting(self, old: str, new: str) -> None:
+        assert old in self._engine_settings
+        self._engine_settings = self._engine_settings.replace(old, new)
 
     def keep_probes(self) -> None:
         if (self.data_dir / "probes.json").is_file():
@@ -126,8 +142,8 @@ class Stage(World):
 class Server:
     """A program of its own on the stage's data folder, which can be killed as a machine's loss would."""
 
-    def __init__(self, stage: Stage) -> None:
-        stage.settings()
+    def __init__(self, stage: Stage, config: str = "") -> None:
+        stage.settings(config)
         self._process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(TESTS), str(stage.folder)], stdout=subprocess.PIPE, text=True
         )

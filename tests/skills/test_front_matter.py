@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from askback.skills.diagnostics import Severity, errors_of
-from askback.skills.front_matter import MAX_FRONT_MATTER_BYTES, read_skill_text
+from askback.skills.front_matter import MAX_FRONT_MATTER_BYTES, front_matter_as_json, read_skill_text
 
 
 def read(front: str, body: str = "Do it.", folder: str = "a-skill"):
@@ -189,3 +189,37 @@ def test_hostile_yaml_is_refused_in_short_time(front: str) -> None:
 def test_no_content_makes_the_reader_raise(content: bytes) -> None:
     text, problems = read_skill_text(content, "x")
     assert text.name or errors_of(problems)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1.10", 1.1),
+        ("'1.10'", "1.10"),
+        ("-7", -7),
+        ("0o17", 15),
+        ("0x1f", 31),
+        ("1e3", 1000.0),
+        ("1e999", "1e999"),
+        (".inf", ".inf"),
+        ("9" * 5000, "9" * 5000),
+        ("yes", "yes"),
+        ("True", True),
+        ("~", None),
+        ("", None),
+        ('""', ""),
+        ("2026-07-28", "2026-07-28"),
+        ("[1, a]", [1, "a"]),
+        ("|\n  1", "1"),
+    ],
+)
+def test_front_matter_as_json_has_the_types_of_yaml(written: str, value: object) -> None:
+    text = f"---\r\nname: a\ndescription: b\nx: {written}\n---\n"
+    front = front_matter_as_json(text.encode())
+    assert front == {"name": "a", "description": "b", "x": value}
+    assert type(front["x"]) is type(value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no front matter", b"---\nname: a\n", b"---\na: &x 1\n---\n", b"\xff"])
+def test_front_matter_as_json_is_nothing_for_an_invalid_file(content: bytes) -> None:
+    assert front_matter_as_json(content) is None

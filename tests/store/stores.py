@@ -9,7 +9,7 @@ from pathlib import Path
 
 from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
-from support.postgres import ADDRESS
+from support.postgres import address_file
 
 
 async def _sqlite(folder: Path) -> Store:
@@ -19,7 +19,7 @@ async def _sqlite(folder: Path) -> Store:
 async def _postgres(folder: Path) -> Store:
     from askback.store.postgres import PostgresStore
 
-    return await PostgresStore.open((folder / ADDRESS).read_text())
+    return await PostgresStore.open(address_file(folder).read_text())
 
 
 STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {"postgres": _postgres, "sqlite": _sqlite}

@@ -90,7 +90,7 @@ def _check_document(response: httpx.Response, kind: str) -> None:
     assert described is not None, f"{method} {template} does not document {response.status_code}: {response.text[:500]}"
     content = described.get("content", {})
     assert bool(content) == bool(kind), (method, template, response.status_code, kind)
-    if kind.endswith("json"):
+    if kind.endswith("json") and "*/*" not in content:
         assert kind in content, (method, template, kind)
         _validator(method, template, str(response.status_code), kind).validate(response.json())
     elif kind:

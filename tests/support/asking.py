@@ -24,9 +24,23 @@ HOSTILE = (
 TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(), max_size=300))
 
 
-def asking(prompt: str, options: list[Json], skill: str = "tested", kind: str = "text") -> Run:
+def asking(
+    prompt: str,
+    options: list[Json],
+    skill: str = "tested",
+    kind: str = "text",
+    *,
+    context: Json = None,
+    summary: str | None = None,
+) -> Run:
     asked = Interaction(
-        interaction_id="q", kind=kind, prompt=prompt, attempt_number=1, asked_at=NOW, options=tuple(options)
+        interaction_id="q",
+        kind=kind,
+        prompt=prompt,
+        attempt_number=1,
+        asked_at=NOW,
+        options=tuple(options),
+        context=context,
     )
     return Run(
         id="1m7gekfsksrgk77s",
@@ -40,5 +54,6 @@ def asking(prompt: str, options: list[Json], skill: str = "tested", kind: str = 
         created_at=NOW,
         updated_at=NOW,
         pending_interaction=asked,
+        summary=summary,
         wait_deadline_at=NOW + timedelta(hours=2),
     )

@@ -1,4 +1,4 @@
-"""Programs of others that speak MCP and ACP, and the Node that they need. Installed in tests/peers by `make test`."""
+"""Programs of others that speak MCP and ACP, and the Node and Python that they need. `make test` installs them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 _BIN = Path(__file__).resolve().parent.parent / "peers" / "node_modules" / ".bin"
 
+_FASTMCP = _BIN.parents[3] / ".venv" / "fastmcp"
+
 
 def peer(name: str) -> str:
     """The program, or a skipped test that says what is missing."""
@@ -17,6 +19,13 @@ def peer(name: str) -> str:
         if not (_BIN / program).exists():
             pytest.skip(f"{program} of tests/peers is not installed; run `npm install --no-save --prefix tests/peers`")
     return str(_BIN / name)
+
+
+def fastmcp_python() -> str:
+    """The interpreter that has the client of FastMCP, or a skipped test."""
+    if not (_FASTMCP / ".installed").exists():
+        pytest.skip("the client of FastMCP is not installed; run `make .venv/fastmcp/.installed`")
+    return str(_FASTMCP / "bin/python")
 
 
 def peer_env(env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -25,8 +25,6 @@ from typing import Any
 DEADLINE_SEC = 120.0
 _SET_DEATH_SIGNAL = 1
 _TEMPLATE = "askback_template"
-ADDRESS = "postgres-address"
-"""The file in a world's folder that has the address of its database."""
 
 
 def missing() -> str | None:
@@ -218,6 +216,11 @@ def _end_with_parent() -> None:
 # The databases of this process.
 
 
+def address_file(folder: Path) -> Path:
+    """The file with the address of the database of a world's folder. Beside it: the test makes the folder."""
+    return folder.with_name(f"{folder.name}.postgres-address")
+
+
 class Databases:
     """Which database the worlds of the tests use. The server is started when it is first needed."""
 
@@ -237,14 +240,15 @@ class Databases:
         """The address of the database of a folder; None: it has an SQLite file. Also for programs that a test starts."""
         if folder not in self._by_folder and self.in_use:
             self.make(folder)
-        written = folder / ADDRESS
+        written = address_file(folder)
         return written.read_text() if written.exists() else None
 
     def make(self, folder: Path) -> str:
         address = self._free.pop() if self._free else self.server.make_database()
         self._by_folder[folder] = address
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ADDRESS).write_text(address)
+        written = address_file(folder)
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(address)
         return address
 
     @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,12 @@ def test_every_question_fits_into_a_message(prompt: str, options: list[str], con
         for button in row:
             assert button["text"].strip()
             assert 1 <= len(button.get("callback_data", "x").encode()) <= 64
+
+
+def test_a_deadline_is_shown_in_the_time_zone_of_the_settings() -> None:
+    waiting = run(wait_deadline_at=NOON + timedelta(hours=1))
+    made = question(waiting, asked(), Texts(), NOON, None, zone=ZoneInfo("Europe/Berlin"))
+    assert "Answer by 2026-01-01 14:00 CET (Europe/Berlin) (1 h 00 min left)." in made.text
 
 
 def test_a_long_context_does_not_push_the_options_out() -> None:

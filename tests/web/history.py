@@ -56,6 +56,18 @@ def past(world: World, count: int, *, days: int = 30, waiting: int = 0) -> list[
         return pool.submit(asyncio.run, main()).result()
 
 
+def asked(world: World, question: Question) -> str:
+    """A run that waits with this question, as an engine of a third party may ask it. No server may be at work there."""
+
+    async def main() -> str:
+        async with world.client() as app:
+            run = await _started(app.store, "asked00000000000", now(), random.Random(7))
+            return (await _turn(app.store, run, AskUser(question=question), now(), None)).id
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, main()).result()
+
+
 async def _ended(store: Store, number: int, chance: random.Random, today: datetime, days: int) -> str:
     age = timedelta(seconds=chance.uniform(3600, days * 86400 - 86400) * chance.uniform(0.3, 1))
     at = today - age

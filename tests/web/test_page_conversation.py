@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from history import asked
 from long_waits import waited
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import Site, signed_in, wrote
 
 import support.api as wire
+from askback.core.interactions import Question
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
@@ -28,6 +30,13 @@ SHAPE = {
     "required": ["name"],
     "properties": {"name": {"type": "string"}, "late": {"type": "boolean"}, "size": {"enum": ["S", "L"]}},
 }
+REFERRING = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}, "pass": {"$ref": "#/$defs/word"}},
+    "$defs": {"word": {"$ref": "#/$defs/hidden"}, "hidden": {"type": "string", "format": "password"}},
+}
+LOGIN = Question(prompt="How to sign in?", interaction_id="login", response_schema=REFERRING)
 FORM = {"ask": {"interaction_id": "form", "prompt": "Who comes?", "response_schema": SHAPE}}
 PLAN = "# Plan\n\n**{{reply}}**\n"
 
@@ -52,7 +61,12 @@ def old_run(world: World) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(world: World, old_run: str) -> Iterator[Server]:
+def login_run(world: World) -> str:
+    return asked(world, LOGIN)
+
+
+@pytest.fixture(scope="module")
+def server(world: World, old_run: str, login_run: str) -> Iterator[Server]:
     with Server(world) as server:
         yield server
 
@@ -89,7 +103,7 @@ def test_question_and_form_are_one_card_that_is_always_in_view(anywhere: Site) -
     expect(page.locator(".toast", has_text="just appeared or moved")).to_have_count(0)
     entry = page.locator(".asked", has_text="Which colour?")
     expect(entry.locator(".reply")).to_have_text("red")
-    expect(entry).to_contain_text("Answered by the user · after")
+    expect(entry).to_contain_text("Answered by main, on the page · after")
     expect(pinned(page).locator(".prompt", has_text="Anything else?")).to_be_in_viewport(ratio=1)
     expect(page.locator(".asked:visible")).to_have_count(1)
 
@@ -147,6 +161,20 @@ def test_a_form_is_a_draft_too_and_a_secret_is_none(desk: Site) -> None:
     assert "hunter" not in page.evaluate("JSON.stringify(sessionStorage)")
     page.reload()
     expect(pinned(page).locator("input")).to_have_value("")
+
+
+def test_a_secret_behind_a_reference_is_in_no_draft(desk: Site, login_run: str) -> None:
+    link = desk.api.post(f"/v1/runs/{login_run}/interaction/link", json={}).json()["url"]
+    page = desk.open(f"/runs/{login_run}")
+    for address in (page.url, link):
+        page.goto(address)
+        page.get_by_label("Name").fill("Ada")
+        page.locator("input[type=password]").fill("hunter-2-hunter")
+        assert "Ada" in page.evaluate("JSON.stringify(sessionStorage)")
+        assert "hunter" not in page.evaluate("JSON.stringify(sessionStorage)")
+        page.reload()
+        expect(page.get_by_label("Name")).to_have_value("Ada")
+        expect(page.locator("input[type=password]")).to_have_value("")
 
 
 def test_a_draft_is_kept_when_somebody_else_answers_first(desk: Site) -> None:

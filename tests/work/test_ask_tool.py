@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process import tree
-from askback.work.turn import asking
-from support.data_folder import ASK, COLOUR, FINISH, World, events_of, over, run_async, submit, until, waiting
+from askback.work.turn import asking, holding
+from support.data_folder import ASK, COLOUR, FINISH, World, over, run_async, submit, until, waiting
 
 ON = "[engines.scripted]\nask_tool = true\n"
 QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}
@@ -24,6 +23,8 @@ PUT = {"put_question": QUESTION}
 MALFORMED = {"put_question": {"interaction_id": "colour", "prompt": "  "}}
 STICKY = {"interactive_profile": "sticky_process"}
 WARM = f"warm_sec = 600\n{ON}"
+BUSY = {"tool": {"name": "shell", "ends": False}}
+"""Another tool at work: a call beside it is not held."""
 
 
 @pytest.fixture
@@ -188,41 +189,6 @@ def test_a_form_is_checked_and_asked_as_a_whole(world: World) -> None:
     run_async(main)
 
 
-@pytest.mark.contract("F-4", "V-2")
-@pytest.mark.parametrize("prewarm", [0, 1])
-def test_a_warm_process_asks_by_its_tool_in_every_turn(world: World, prewarm: int) -> None:
-    again = {"put_question": {"interaction_id": "again", "prompt": "Sure?"}}
-    skill = world.skill([PUT], [MALFORMED, again], [{"finish": {"colour": "red"}}])
-
-    async def main() -> None:
-        async with world.working(WARM + f"prewarm = {prewarm}\n", serving=True) as app:
-            run = await waiting(app, (await submit(app, skill)).id)
-            assert await interactions(app, run) == ["colour"]
-            await app.service.reply(run.id, "blue")
-            await until(lambda: len(tool_results(world, run)) == 3)
-            run = await waiting(app, run.id)
-            assert await interactions(app, run) == ["colour", "again"]
-            await app.service.reply(run.id, "yes")
-            assert (await over(app, run.id)).state is RunState.SUCCEEDED
-            started = [each.data for each in await events_of(app, run.id) if each.type is EventType.TURN_STARTED]
-            assert "warm" in [each.get("process") for each in started]
-
-    run_async(main)
-
-
-def test_a_sticky_run_asks_by_its_tool(world: World) -> None:
-    skill = world.skill([PUT], [FINISH])
-
-    async def main() -> None:
-        async with world.working(ON) as app:
-            asked = await waiting(app, (await submit(app, skill, options=STICKY)).id)
-            await app.service.reply(asked.id, "blue")
-            run = await over(app, asked.id)
-            assert (run.state, await interactions(app, run)) == (RunState.SUCCEEDED, ["colour"])
-
-    run_async(main)
-
-
 # Turns that do not end as they should.
 
 
@@ -231,10 +197,10 @@ def test_a_sticky_run_asks_by_its_tool(world: World) -> None:
 def test_a_model_that_goes_on_is_ended_and_the_question_asked(
     world: World, monkeypatch: pytest.MonkeyPatch, config: str
 ) -> None:
-    monkeypatch.setattr(asking, "PARTING_SEC", 0.05)
+    monkeypatch.setattr(holding, "PARTING_SEC", 0.05)
     # The script plays a turn again that was interrupted. Then it gets to its end.
     go = world.folder / "go"
-    skill = world.skill([PUT, {"wait_for": str(go)}, DONE])
+    skill = world.skill([BUSY, PUT, {"wait_for": str(go)}, DONE])
 
     async def main() -> None:
         async with world.working(config) as app:
@@ -252,7 +218,7 @@ def test_a_model_that_goes_on_is_ended_and_the_question_asked(
 @pytest.mark.parametrize("config", [ON, WARM], ids=["cold", "warm"])
 def test_an_engine_that_is_killed_after_the_call_has_asked(world: World, config: str) -> None:
     asked_file, go = world.folder / "asked", world.folder / "go"
-    skill = world.skill([PUT, {"touch": str(asked_file)}, {"wait_for": str(go)}, DONE])
+    skill = world.skill([BUSY, PUT, {"touch": str(asked_file)}, {"wait_for": str(go)}, DONE])
 
     async def main() -> None:
         async with world.working(config) as app:

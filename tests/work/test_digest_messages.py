@@ -9,6 +9,7 @@ from email.message import EmailMessage
 from email.policy import default
 from html.parser import HTMLParser
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -165,8 +166,8 @@ def test_hostile_texts_stay_texts_within_the_limits(entries: list[DigestEntry], 
 def test_every_question_has_a_line(text: str) -> None:
     made_of = entry(text, text)
     assert made_of.question
-    assert made_of.skill
-    assert "\n" not in made_of.question + made_of.skill
+    assert made_of.about
+    assert "\n" not in made_of.question + made_of.about
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,15 @@ def test_every_question_has_a_line(text: str) -> None:
 def test_ages_are_in_the_largest_fitting_unit(age_sec: float, words: str) -> None:
     listed = Digest(entries=(entry(),), total=1, at=NOW + timedelta(seconds=age_sec))
     assert listed.when(listed.entries[0]).startswith(f"asked {words} ago")
+
+
+def test_entries_name_the_summary_and_the_time_zone() -> None:
+    asked = asking("When?", [], summary="Lisbon · 3")
+    made_of = DigestEntry.of(asked, answer_url=LINK, run_url=None)
+    listed = Digest(entries=(made_of,), total=1, at=NOW, zone=ZoneInfo("Europe/Berlin"))
+    for text in (ntfy_body(listed)["message"], slack_body(listed)["text"], part(mail_message(listed), "plain")):
+        assert "tested (Lisbon · 3): When?" in text
+        assert "2026-03-01 15:00 CET (Europe/Berlin)" in text
 
 
 @pytest.mark.parametrize("kind", [WebhookKind.STANDARD, WebhookKind.TELEGRAM, WebhookKind.PUSH])

@@ -123,6 +123,7 @@ def test_a_wrong_password_is_refused_for_good() -> None:
     with receiving_mail(Mailbox(), login=True) as mailbox:
         response = sending(MailServer(url=f"smtp://127.0.0.1:{mailbox.port}", user=USER, password="wrong"))
     assert response.status == 535
+    assert response.problem.startswith(f"the mail server 127.0.0.1:{mailbox.port} returned 535 ")
     assert "wrong" not in repr(MailServer(url="smtp://x", user=USER, password="wrong"))
 
 
@@ -160,7 +161,7 @@ def listening(greet: Callable[[socket.socket], object]) -> Iterator[int]:
 def test_a_server_that_is_not_there_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Failed, match="the connection was refused"):
+    with pytest.raises(Failed, match=rf"mail server 127\.0\.0\.1:{port}: the connection was refused"):
         sending(MailServer(url=f"smtp://127.0.0.1:{port}"))
 
 
@@ -173,7 +174,7 @@ def test_a_server_that_never_answers_is_left() -> None:
             hung_up.set()
 
     with listening(greet) as port:
-        with pytest.raises(Failed, match=r"within 0\.2 s"):
+        with pytest.raises(Failed, match=rf"mail server 127\.0\.0\.1:{port}: it did not accept .* within 0\.2 s"):
             sending(MailServer(url=f"smtp://127.0.0.1:{port}"), total_sec=0.2)
         assert hung_up.wait(60)
 
@@ -216,8 +217,8 @@ async def delivered(world: World, mailbox: Mailbox) -> Delivery:
     [
         ([], 1, 250, None),
         (["451 4.7.1 greylisted", "421 busy"], 3, 250, None),
-        (["550 5.1.1 no such user"], 1, 550, "the mail server returned 550 5.1.1 no such user"),
-        (["450 full"] * 9, 4, 450, "the mail server returned 450 full"),
+        (["550 5.1.1 no such user"], 1, 550, "returned 550 5.1.1 no such user"),
+        (["450 full"] * 9, 4, 450, "returned 450 full"),
     ],
 )
 def test_what_is_refused_for_now_is_repeated_and_what_is_refused_is_not(
@@ -228,7 +229,8 @@ def test_what_is_refused_for_now_is_repeated_and_what_is_refused_is_not(
     async def main() -> None:
         with receiving_mail(Mailbox(answers=list(answers))) as mailbox:
             entry = await delivered(world, mailbox)
-        assert (entry.attempts, entry.last_status, entry.last_error) == (attempts, status, error)
+        told = None if error is None else f"the mail server 127.0.0.1:{mailbox.port} {error}"
+        assert (entry.attempts, entry.last_status, entry.last_error) == (attempts, status, told)
         assert (entry.delivered_at is not None) is (error is None)
         assert mailbox.attempts == attempts
         for came in mailbox.came:

@@ -6,13 +6,14 @@ import json
 import re
 from base64 import b64encode
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta, tzinfo
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from email.utils import parseaddr
 from html.parser import HTMLParser
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
@@ -42,15 +43,16 @@ OPTIONS = st.one_of(
     st.integers(),
     st.booleans(),
 )
+CONTEXTS = st.one_of(TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3), st.lists(st.integers(), max_size=3), st.none())
 
 
-def made(kind: WebhookKind, run: Run, *, link: str | None = LINK, buttons: bool = False) -> Any:
+def made(kind: WebhookKind, run: Run, *, link: str | None = LINK, buttons: bool = False, zone: tzinfo = UTC) -> Any:
     url = {
         WebhookKind.NTFY: "https://ntfy.example/my-topic",
         WebhookKind.SLACK: "https://hooks.slack.example/services/T/B/x",
         WebhookKind.EMAIL: "mailto:anna@example.org",
     }[kind]
-    notice = Notice.of(run, run.state, answer_url=link)
+    notice = Notice.of(run, run.state, answer_url=link, zone=zone)
     style = MessageStyle(answer_buttons=buttons, sender="Askback <askback@example.org>")
     return message(Webhook(url=url, kind=kind), "msg_1", NOW, document=None, notice=notice, style=style)
 
@@ -111,10 +113,12 @@ def plain_of(mail: EmailMessage) -> str:
 
 
 @pytest.mark.contract("N-3")
-@given(prompt=TEXTS, skill=TEXTS, options=st.lists(OPTIONS, max_size=30), buttons=st.booleans())
-@example(prompt='"' * 32_000, skill="\\" * 400, options=['"' * 200] * 30, buttons=True)
-def test_ntfy_takes_whatever_is_asked(prompt: str, skill: str, options: list[Json], buttons: bool) -> None:
-    body = ntfy_body(asking(prompt, options, skill), buttons=buttons)
+@given(prompt=TEXTS, about=TEXTS, context=CONTEXTS, options=st.lists(OPTIONS, max_size=30), buttons=st.booleans())
+@example(prompt='"' * 32_000, about="\\" * 400, context='"' * 32_000, options=['"' * 200] * 30, buttons=True)
+def test_ntfy_takes_whatever_is_asked(
+    prompt: str, about: str, context: Json, options: list[Json], buttons: bool
+) -> None:
+    body = ntfy_body(asking(prompt, options, about, context=context, summary=about), buttons=buttons)
     assert body["click"] == LINK
     assert len(body.get("actions", [])) == min(len(options), 3)
     assert "2026-03-01 14:00 UTC" in body["message"]
@@ -122,10 +126,10 @@ def test_ntfy_takes_whatever_is_asked(prompt: str, skill: str, options: list[Jso
 
 
 @pytest.mark.contract("N-3")
-@given(prompt=TEXTS, skill=TEXTS, options=st.lists(OPTIONS, max_size=30))
-@example(prompt="<&>" * 10_000, skill="&" * 400, options=["<" * 200] * 30)
-def test_slack_takes_whatever_is_asked(prompt: str, skill: str, options: list[Json]) -> None:
-    body = slack_body(asking(prompt, options, skill))
+@given(prompt=TEXTS, about=TEXTS, context=CONTEXTS, options=st.lists(OPTIONS, max_size=30))
+@example(prompt="<&>" * 10_000, about="&" * 400, context="<&>" * 10_000, options=["<" * 200] * 30)
+def test_slack_takes_whatever_is_asked(prompt: str, about: str, context: Json, options: list[Json]) -> None:
+    body = slack_body(asking(prompt, options, about, context=context, summary=about))
     buttons = body["blocks"][-1]["elements"]
     assert [each["url"] for each in buttons] == [f"{LINK}?choose={n}" for n in range(min(len(options), 5))] + [LINK]
     assert body["text"].endswith(f"\n<{LINK}>")
@@ -136,25 +140,39 @@ ACTIVE = re.compile(r"@\w|[#~]\w|]\(|]\[|]:|```|\w:(//|\w)|www\.|<[^/]", re.IGNO
 
 
 @pytest.mark.contract("N-3")
-@given(prompt=TEXTS, skill=TEXTS, link=st.sampled_from([LINK, None]))
+@given(prompt=TEXTS, about=TEXTS, context=TEXTS, link=st.sampled_from([LINK, None]))
+@example(prompt="Which?", about="@all", context="@channel @here ![](https://evil.example/p.png)", link=LINK)
 @example(
-    prompt="@all @channel @here [x](https://evil.example) ![](https://evil.example/p.png)", skill="@all", link=None
+    prompt="@all @channel @here [x](https://evil.example) ![](https://evil.example/p.png)",
+    about="@all",
+    context="",
+    link=None,
 )
-@example(prompt="[x][1]\n\n[1]: https://evil.example\n~town-square #tag a@evil.example", skill="[x](y:z)", link=LINK)
-@example(prompt="WWW.evil.example mailto:x tel:1 ```", skill="<!channel>", link=LINK)
-def test_nothing_is_active_in_the_text_for_slack_and_mattermost(prompt: str, skill: str, link: str | None) -> None:
-    run = asking(prompt, [], skill)
+@example(
+    prompt="[x][1]\n\n[1]: https://evil.example\n~town-square #tag a@evil.example",
+    about="[x](y:z)",
+    context="[1]: https://evil.example",
+    link=LINK,
+)
+@example(prompt="WWW.evil.example mailto:x tel:1 ```", about="<!channel>", context="```<!here>", link=LINK)
+def test_nothing_is_active_in_the_text_for_slack_and_mattermost(
+    prompt: str, about: str, context: str, link: str | None
+) -> None:
+    run = asking(prompt, [], about, context=context, summary=about)
     text = slack_body(run, link=link)["text"].removesuffix(f"\n<{LINK}>")
     assert ACTIVE.search(text) is None
     notice = Notice.of(run, run.state)
     shown = text.replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    assert shown == f"*{notice.title}*\n{shortened(notice.text, 500)}"
+    context = f"\n\n{shortened(notice.context, 500)}" if notice.context else ""
+    assert shown == f"*{notice.title}*\n{shortened(notice.text, 500)}{context}"
 
 
 @pytest.mark.contract("N-3")
-@given(prompt=TEXTS, skill=TEXTS, options=st.lists(OPTIONS, max_size=30))
-def test_an_e_mail_has_no_header_link_or_element_but_its_own(prompt: str, skill: str, options: list[Json]) -> None:
-    mail = mail_message(asking(prompt, options, skill))
+@given(prompt=TEXTS, about=TEXTS, context=CONTEXTS, options=st.lists(OPTIONS, max_size=30))
+def test_an_e_mail_has_no_header_link_or_element_but_its_own(
+    prompt: str, about: str, context: Json, options: list[Json]
+) -> None:
+    mail = mail_message(asking(prompt, options, about, context=context, summary=about))
     assert list(mail.keys()) == MAIL_HEADERS
     assert (mail["To"], mail["From"]) == ("anna@example.org", "Askback <askback@example.org>")
     assert len(str(mail["Subject"])) <= 220
@@ -190,11 +208,11 @@ WRITTEN = st.lists(st.one_of(ENCODED, st.sampled_from([" ", "\t", "\n", "a", "�
 
 
 @pytest.mark.contract("N-3")
-@given(prompt=WRITTEN.map("".join), skill=WRITTEN.map("".join))
-@example(prompt=encoded_word(INJECTED[0], "b", "utf-8"), skill="tested")
-@example(prompt="x" * 50 + encoded_word(INJECTED[1], "q", "utf-8"), skill=encoded_word(INJECTED[3], "q", "utf-8"))
-def test_an_encoded_word_in_a_question_is_not_decoded_by_an_e_mail(prompt: str, skill: str) -> None:
-    run = asking(prompt, [], skill)
+@given(prompt=WRITTEN.map("".join), about=WRITTEN.map("".join))
+@example(prompt=encoded_word(INJECTED[0], "b", "utf-8"), about="tested")
+@example(prompt="x" * 50 + encoded_word(INJECTED[1], "q", "utf-8"), about=encoded_word(INJECTED[3], "q", "utf-8"))
+def test_an_encoded_word_in_a_question_is_not_decoded_by_an_e_mail(prompt: str, about: str) -> None:
+    run = asking(prompt, [], about, context=about, summary=about)
     mail, notice = mail_message(run), Notice.of(run, run.state, answer_url=LINK)
     assert list(mail.keys()) == MAIL_HEADERS
     assert mail["Subject"] == f"{notice.title}: {one_line(notice.text, 80)}".strip()
@@ -312,6 +330,85 @@ def test_an_e_mail_says_the_same_in_both_parts() -> None:
     assert mail["Message-ID"] == "<msg_1@example.org>"
     assert mail["List-Id"] == "Askback <askback.example.org>"
     assert mail["Subject"] == "tested has a question: Which colour? Take your time."
+
+
+CONTEXT = {"mismatched files": ["a.txt", "b & c.txt"], "dry run": True}
+IN_WORDS = "a.txt, b & c.txt"
+
+
+@pytest.mark.contract("N-3")
+def test_every_message_has_the_context_of_the_question_and_the_summary_of_the_run() -> None:
+    run = asking("Overwrite?", ["yes", "no"], context=CONTEXT, summary="Lisbon · 3")
+    title = "tested (Lisbon · 3) has a question"
+    ntfy, slack, mail = ntfy_body(run), slack_body(run), mail_message(run)
+    assert ntfy["title"] == title
+    assert IN_WORDS in ntfy["message"]
+    assert mail["Subject"] == f"{title}: Overwrite?"
+    assert IN_WORDS in plain_of(mail)
+    assert IN_WORDS in html_of(mail).text
+    for text in (slack["text"], slack["blocks"][0]["text"]["text"]):
+        assert text.startswith(f"*{title}*\nOverwrite?\n\n")
+        assert "a.txt, b &amp; c.txt" in text
+
+
+def test_the_end_of_a_run_names_its_summary() -> None:
+    run = asking("", [], summary="Lisbon · 3").evolve(state=RunState.FAILED, pending_interaction=None)
+    assert ntfy_body(run, link=None)["title"] == "tested (Lisbon · 3) failed"
+
+
+def test_a_context_of_any_depth_is_shown() -> None:
+    deep: Json = "x"
+    for _ in range(600):
+        deep = [{"in": deep}]
+    assert "Which colour?" in ntfy_body(asking("Which colour?", [], context=deep))["message"]
+
+
+def test_a_long_context_is_cut_and_leaves_the_question_whole() -> None:
+    run = asking("Which colour?", ["red", "blue"], context="x" * 30_000)
+    for text in (ntfy_body(run)["message"], slack_body(run)["blocks"][0]["text"]["text"], plain_of(mail_message(run))):
+        assert "Which colour?" in text
+        assert "xxx…" in text
+    assert len(ntfy_body(run)["actions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "schema", "how"),
+    [
+        ("text", [], None, "Answer in your own words:"),
+        ("choice", ["red"], None, "Or answer in your own words:"),
+        ("text", [], {"type": "integer"}, "Answer here:"),
+        ("text", [], {"type": "object", "properties": {"days": {"type": "integer"}}}, "Fill in the form:"),
+        ("file", [], None, "Answer with a file:"),
+        ("secret", [], None, "The answer is secret: enter it on this page, and never in a message:"),
+    ],
+)
+def test_an_e_mail_says_how_its_question_is_answered(
+    kind: str, options: list[Json], schema: dict[str, Any] | None, how: str
+) -> None:
+    run = asking("What?", options, kind=kind)
+    assert run.pending_interaction is not None
+    run = run.evolve(pending_interaction=replace(run.pending_interaction, response_schema=schema))
+    mail = mail_message(run)
+    assert f"\n{how}\n{LINK}\n" in plain_of(mail).replace("\r\n", "\n")
+    assert how in html_of(mail).text
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [
+        ("Europe/Berlin", "2026-03-01 15:00 CET (Europe/Berlin)"),
+        ("America/Sao_Paulo", "2026-03-01 11:00 UTC-03 (America/Sao_Paulo)"),
+        ("UTC", "2026-03-01 14:00 UTC"),
+    ],
+)
+def test_deadlines_are_in_the_time_zone_of_the_settings(zone: str, shown: str) -> None:
+    run = asking("Which?", ["red"])
+    sent = [made(kind, run, zone=ZoneInfo(zone)) for kind in (WebhookKind.NTFY, WebhookKind.SLACK, WebhookKind.EMAIL)]
+    assert f"Answer by {shown}" in json.loads(sent[0].body)["message"]
+    assert f"|{shown}>" in json.loads(sent[1].body)["blocks"][1]["elements"][2]["text"]
+    mail = cast(EmailMessage, message_from_bytes(sent[2].content, policy=default))
+    assert f"Answer by {shown}" in plain_of(mail)
+    assert f"Answer by {shown}" in html_of(mail).text
 
 
 def test_a_form_is_listed_question_by_question() -> None:

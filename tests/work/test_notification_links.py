@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.http.auth import AccessScope
 from askback.http.tokens import Tokens
 from askback.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.webhooks.delivery import Notifications
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Receiver, receiving
 
@@ -46,7 +47,7 @@ async def sending(
     """A server that sends what is in the outbox, with short retries, and executes no runs."""
     async with opened(world.settings(config), serving=True) as app, asyncio.TaskGroup() as group:
         policy = delivery_policy(app.settings)
-        soon = DeliveryPolicy(webhooks=policy.webhooks, allow_private=True, retries_sec=retries_sec)
+        soon = replace(policy, allow_private=True, retries_sec=retries_sec)
         notifications = Notifications(store=app.store, policy=soon, clock=now, answer_links=links_of(app))
         task = group.create_task(notifications.run())
         yield app
@@ -78,6 +79,30 @@ def hook(receiver: Receiver) -> Webhook:
 def url_in(receiver: Receiver, place: int = -1) -> str | None:
     found: str | None = json.loads(receiver.came[place].body)["data"].get("answer_url")
     return found
+
+
+@pytest.mark.contract("N-3")
+def test_a_message_has_summary_context_and_the_deadline_in_the_time_zone_of_the_settings(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    question = {"ask": {**ASK["ask"], "context": "The wall is 4 m high."}}
+
+    async def main() -> None:
+        with receiving(Receiver()) as receiver:
+            channel = Webhook(
+                url=f"{receiver.url.rstrip('/')}/topic", kind=WebhookKind.NTFY, states=(RunState.WAITING_USER,)
+            )
+            skill, given = world.skill([question], [FINISH]), {"room": "kitchen"}
+            async with world.working(CONFIG) as app:
+                run = await submit(app, skill, webhooks=(channel,), input=given, options=STICKY)
+                await waiting(app, run.id)
+                async with sending(world, config=f'{CONFIG}tz = "Asia/Tokyo"\n') as server:
+                    await settled(server, run.id)
+        message = json.loads(receiver.came[0].body)
+        assert message["title"] == "tested (kitchen) has a question"
+        assert "\n\nThe wall is 4 m high.\n\n" in message["message"]
+        assert message["message"].endswith(" JST (Asia/Tokyo)")
+
+    run_async(main)
 
 
 # One link for each recipient and question.

@@ -155,6 +155,8 @@ def test_nobody_is_reminded_of_a_closed_question(tmp_path: Path, monkeypatch: py
         with receiving(Receiver()) as ntfy:
             async with world.working(f"{ALLOWED}{TWICE}{hook(ntfy, 'ntfy')}", serving=True) as app:
                 closed, other = [await waiting(app, (await submit(app, skill)).id) for _ in range(2)]
+                # A message of a closed question that was not sent yet is dropped.
+                await delivered(app, 2)
                 assert len(await planned(app, closed.id)) >= 2
                 if how == "reply":
                     await app.service.reply(closed.id, "red")
@@ -162,7 +164,6 @@ def test_nobody_is_reminded_of_a_closed_question(tmp_path: Path, monkeypatch: py
                     await app.service.cancel(closed.id)
                 await over(app, closed.id)
                 assert all(each.reason is DeliveryReason.STATE for each in await planned(app, closed.id))
-                await delivered(app, 2)
                 time.passes(3600)
                 await delivered(app, 3)
                 sent = [each for each in (await app.store.deliveries()).items if each.place and each.attempts]

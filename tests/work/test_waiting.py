@@ -213,7 +213,7 @@ def test_a_reply_to_another_question_or_a_finished_run_is_refused(tmp_path: Path
             assert await app.service.store.get(run.id) == run
             await app.service.reply(run.id, "red", "colour")
             await over(app, run.id)
-            with pytest.raises(Conflict, match="succeeded"):
+            with pytest.raises(Conflict, match="no longer pending"):
                 await app.service.reply(run.id, "blue", "colour")
 
     run_async(main)

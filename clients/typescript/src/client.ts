@@ -31,6 +31,7 @@ import type {
   RunState,
   Skill,
   SkillDetails,
+  SkillFile,
   Statistics,
   Token,
   Upload,
@@ -344,6 +345,17 @@ export class Client {
 
   async skill(skillId: string, options: CallOptions = {}): Promise<SkillDetails> {
     return await this.#get(pathOf("skills", skillId), options);
+  }
+
+  /** The files of the version that new runs use, with their digests. */
+  async skillFiles(skillId: string, options: CallOptions = {}): Promise<SkillFile[]> {
+    return (await this.#get<Page<SkillFile>>(pathOf("skills", skillId, "files"), options)).items;
+  }
+
+  /** One file of a skill. */
+  async downloadSkillFile(skillId: string, path: string, options: CallOptions = {}): Promise<Blob> {
+    const below = pathOf("skills", skillId, "files", ...path.split("/"));
+    return await this.#connection.blob({ method: "GET", path: below, ...options });
   }
 
   /** Install a skill from the zip of its folder. */

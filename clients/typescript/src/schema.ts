@@ -159,6 +159,8 @@ export interface ClosedQuestion {
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
+  /** The fields of the answer that are secret. Null if the whole answer is. Never store or show them. */
+  secret_fields?: Array<string>;
   /** Further information from the engine. */
   context: Json;
   /** The turn that asked. */
@@ -478,6 +480,8 @@ export interface Interaction {
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
+  /** The fields of the answer that are secret. Null if the whole answer is. Never store or show them. */
+  secret_fields: Array<string> | null;
   /** Further information from the engine. */
   context: Json;
   /** The turn that asked. */
@@ -679,6 +683,8 @@ export interface PendingQuestion {
   default: Json;
   /** The JSON Schema of the answer: a scalar, or a flat object. A form always has one. */
   response_schema: { [key: string]: Json } | null;
+  /** The fields of the answer that are secret. Null if the whole answer is. Never store or show them. */
+  secret_fields?: Array<string>;
   /** Further information from the engine. */
   context: Json;
   /** The turn that asked. */
@@ -1025,6 +1031,24 @@ export interface SkillDetails {
   schemas: SkillSchemas;
 }
 
+/** A file of a skill. */
+export interface SkillFile {
+  /** Relative to the skill's folder, with `/` between folders. */
+  path: string;
+  /** In bytes. */
+  size: number;
+  /** The SHA-256 of the content. */
+  digest: string;
+}
+
+/** All files of a skill, by path. */
+export interface SkillFileList {
+  /** All items. */
+  items: Array<SkillFile>;
+  /** Always null. */
+  next_cursor: null;
+}
+
 /** The skills that a run can name, installed ones first. */
 export interface SkillList {
   /** All items. */
@@ -1115,7 +1139,7 @@ export interface Token {
 
 /** A token for a person or a program. */
 export interface TokenCreate {
-  /** Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`, and a letter or digit first. Not `main`. Shown with everything that its holder does. */
+  /** Whose token it is. It starts with a letter or digit, and has at most 100 characters: letters, digits, '.', '_' and '-'; 'main' and 'askback' are reserved. Shown with everything that its holder does. */
   name: string;
   /** What it allows; `admin` allows everything. */
   scopes: Array<AccessScope>;

@@ -190,6 +190,10 @@ test("skills, engines and health are there", async () => {
   const names = (await client.skills()).map((skill) => skill.id);
   assert.ok(names.includes("asks"), String(names));
   assert.equal((await client.skill("asks")).id, "asks");
+  const files = await client.skillFiles("asks");
+  const text = await (await client.downloadSkillFile("asks", "SKILL.md")).text();
+  assert.equal(files.find((file) => file.path === "SKILL.md")?.size, new TextEncoder().encode(text).length);
+  await assert.rejects(client.downloadSkillFile("asks", "../asks/SKILL.md"), { code: "SKILL_FILE_NOT_FOUND" });
   assert.ok((await client.engines()).some((engine) => engine.name === "scripted"));
   assert.equal(typeof (await client.health()).status, "string");
   assert.equal((await client.statistics(7)).days.length, 7);

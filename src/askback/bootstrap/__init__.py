@@ -383,7 +383,9 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
         webhooks=(*webhooks(settings), *chat_webhooks(settings)),
         allow_private=notifications.allow_private,
         link=notifications.link,
-        style=MessageStyle(answer_buttons=notifications.allow_answer_buttons, sender=email.sender),
+        style=MessageStyle(
+            answer_buttons=notifications.allow_answer_buttons, sender=email.sender, zone=notifications.zone
+        ),
         mail_server=server,
     )
 

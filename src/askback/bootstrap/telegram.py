@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from askback.core.webhooks import Webhook
+from askback.core.webhooks import Webhook, WebhookKind
 from askback.service import Service
 from askback.settings import Settings
 from askback.store.base import Store
@@ -14,6 +15,7 @@ from askback.store.base import Store
 if TYPE_CHECKING:
     from askback.telegram.bot import TelegramBot
     from askback.telegram.people import Chat
+    from askback.webhooks.trial import TrialChannel
 
 LOCK = "telegram.lock"
 
@@ -49,9 +51,29 @@ def make_bot(settings: Settings, service: Service, store: Store, clock: Callable
         api=api,
         lock_path=settings.data_dir / "locks" / LOCK,
         closing=closing,
-        channel=TelegramChannel(store=store, api=api, texts=texts, closing=closing, clock=clock),
+        channel=TelegramChannel(
+            store=store, api=api, texts=texts, closing=closing, clock=clock, zone=settings.notifications.zone
+        ),
         answering=Answering(service=service, store=store, api=api, people=people, texts=texts, clock=clock),
     )
+
+
+@asynccontextmanager
+async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKind, TrialChannel]]:
+    """What sends test messages to the chats of the settings."""
+    telegram = settings.telegram
+    if telegram.token is None:
+        yield {}
+        return
+    from askback.telegram.api import BotApi
+    from askback.telegram.channel import TelegramTrial
+    from askback.telegram.texts import Texts
+
+    api = BotApi(token=telegram.token, url=telegram.api_url)
+    try:
+        yield {WebhookKind.TELEGRAM: TelegramTrial(api=api, texts=Texts(telegram.language))}
+    finally:
+        await api.close()
 
 
 def _chats(settings: Settings) -> Sequence[Chat]:

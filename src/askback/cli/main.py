@@ -42,6 +42,7 @@ _GROUPS = {
         "acp": "Let an editor that speaks ACP run skills on a server.",
         "database": "Create and upgrade the tables in PostgreSQL.",
         "tokens": "List, create and revoke tokens of a server.",
+        "invitations": "Invite a device: a URL that signs it in, once.",
         "sessions": "List and revoke browser sessions of a server.",
         "audit": "List who wrote what: answers, runs, links, tokens.",
         "webhooks": "List the webhooks of the settings, and send test messages.",

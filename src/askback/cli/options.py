@@ -51,6 +51,12 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_settings
 
 
+def refuse_json(as_json: bool, protocol: str) -> None:
+    """For a command whose stdout belongs to a protocol."""
+    if as_json:
+        raise click.UsageError(f"--json cannot be used here: stdout carries {protocol}")
+
+
 def _group_options() -> Mapping[str, Any]:
     """The same options given before a subcommand: `askback skills --json check …`."""
     parent = click.get_current_context().parent

@@ -30,7 +30,7 @@ from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -98,6 +98,18 @@ class AsyncClient:
     async def get_run(self, run_id: str, *, wait_sec: float = 0.0) -> Run:
         """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
         return await self._do(calls.get_run(run_id, wait_sec))
+
+    async def changed_run(
+        self, run_id: str, etag: str | None = None, *, wait_sec: float = 0.0
+    ) -> tuple[Run, str] | None:
+        """The run and its `ETag`. With an earlier one, the server waits until the run differs, at most `wait_sec` and 60.
+
+        None if it is still the same.
+        """
+        call = calls.changed_run(run_id, etag, wait_sec)
+        response = await self._sent(call)
+        run = calls.decode(call, response.status_code, response.content)
+        return None if run is None else (run, response.headers["ETag"])
 
     def list_runs(
         self,
@@ -256,6 +268,14 @@ class AsyncClient:
     async def skill(self, skill_id: str) -> SkillDetails:
         return await self._do(calls.skill(skill_id))
 
+    async def skill_files(self, skill_id: str) -> list[SkillFile]:
+        """The files of the version that new runs use, with their digests."""
+        return [each async for each in self._items(calls.skill_files(skill_id))]
+
+    async def download_skill_file(self, skill_id: str, path: str, target: Path) -> Path:
+        """Save one file of a skill."""
+        return await self._save(calls.download_skill_file(skill_id, path), target)
+
     async def install_skill(self, source: Path) -> Skill:
         """Install a skill from a zip file or a folder."""
         with packed(source) as file:
@@ -326,9 +346,12 @@ class AsyncClient:
         await self.close()
 
     async def _do(self, call: Call[T]) -> T:
-        with request_arguments(call) as arguments, transport_errors(self.url):
-            response = await self._http.request(call.method, call.path, **arguments)
+        response = await self._sent(call)
         return calls.decode(call, response.status_code, response.content)
+
+    async def _sent(self, call: Call[Any]) -> httpx.Response:
+        with request_arguments(call) as arguments, transport_errors(self.url):
+            return await self._http.request(call.method, call.path, **arguments)
 
     async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
         while listing is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, Upload
+from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, SkillFile, Upload
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -131,6 +131,20 @@ def list_runs(
 def get_run(run_id: str, wait_sec: float = 0.0) -> Call[Run]:
     waiting = {"wait": str(wait_sec)} if wait_sec else {}
     return Call(method="GET", path=_run(run_id), returns=Run, params=waiting)
+
+
+def changed_run(run_id: str, etag: str | None, wait_sec: float) -> Call[Any]:
+    """Returns nothing if the run is still as in `etag`."""
+    seen = {} if etag is None else {"If-None-Match": etag}
+    waiting = {"wait": str(wait_sec)} if seen and wait_sec else {}
+    return Call(
+        method="GET",
+        path=_run(run_id),
+        returns=cast("type[Any]", Run | None),
+        params=waiting,
+        headers=seen,
+        accepted_statuses=frozenset({304}),
+    )
 
 
 def cancel(run_id: str) -> Call[Run]:
@@ -265,6 +279,14 @@ def skills() -> Listing[Skill]:
 
 def skill(skill_id: str) -> Call[SkillDetails]:
     return Call(method="GET", path=path_of("skills", skill_id), returns=SkillDetails)
+
+
+def skill_files(skill_id: str) -> Listing[SkillFile]:
+    return Listing(call=Call(method="GET", path=path_of("skills", skill_id, "files"), returns=Page[SkillFile]))
+
+
+def download_skill_file(skill_id: str, path: str) -> Call[bytes]:
+    return Call(method="GET", path=path_of("skills", skill_id, "files", *path.split("/")), returns=bytes)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:

@@ -12,8 +12,10 @@ _COLLECTIONS = {
     "links": (RefusalCode.LINK_NOT_FOUND, "link"),
     "artifacts": (RefusalCode.ARTIFACT_NOT_FOUND, "artifact"),
     "skills": (RefusalCode.SKILL_NOT_FOUND, "skill"),
+    "files": (RefusalCode.SKILL_FILE_NOT_FOUND, "file"),
     "engines": (RefusalCode.ENGINE_NOT_FOUND, "engine"),
 }
+_OF_PATHS = ("artifacts", "files")
 
 
 def path_of(*segments: str) -> str:
@@ -29,7 +31,9 @@ def path_of(*segments: str) -> str:
 
 def _no_such(above: tuple[str, ...], rest: tuple[str, ...]) -> NotFound:
     """For the name that starts below the nearest collection: a path has several segments, an id has one."""
-    at = max(index for index, segment in enumerate(above) if segment in _COLLECTIONS)
+    collections = [index for index, segment in enumerate(above) if segment in _COLLECTIONS]
+    # The folders of a path may be named like a collection.
+    at = next((index for index in collections if above[index] in _OF_PATHS), collections[-1])
     code, noun = _COLLECTIONS[above[at]]
-    name = "/".join((*above[at + 1 :], *rest)) if noun == "artifact" else rest[0]
+    name = "/".join((*above[at + 1 :], *rest)) if above[at] in _OF_PATHS else rest[0]
     return NotFound(404, code, f"there is no {noun} {name!r}")

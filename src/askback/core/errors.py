@@ -138,6 +138,7 @@ class RefusalCode(StrEnum):
     IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
     RUN_NOT_FOUND = "RUN_NOT_FOUND"
     SKILL_NOT_FOUND = "SKILL_NOT_FOUND"
+    SKILL_FILE_NOT_FOUND = "SKILL_FILE_NOT_FOUND"
     INTERACTION_NOT_FOUND = "INTERACTION_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
@@ -182,6 +183,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.IDEMPOTENCY_KEY_REUSED: "The idempotency key was used before, for another request.",
     RefusalCode.RUN_NOT_FOUND: "There is no such run.",
     RefusalCode.SKILL_NOT_FOUND: "There is no such skill.",
+    RefusalCode.SKILL_FILE_NOT_FOUND: "The skill has no such file.",
     RefusalCode.INTERACTION_NOT_FOUND: "The run has no such question.",
     RefusalCode.TOKEN_NOT_FOUND: "There is no token with that name.",
     RefusalCode.SESSION_NOT_FOUND: "There is no such browser session, or it belongs to another token.",
@@ -281,6 +283,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.IDEMPOTENCY_KEY_REUSED: Invalid,
     RefusalCode.RUN_NOT_FOUND: NotFound,
     RefusalCode.SKILL_NOT_FOUND: NotFound,
+    RefusalCode.SKILL_FILE_NOT_FOUND: NotFound,
     RefusalCode.INTERACTION_NOT_FOUND: NotFound,
     RefusalCode.TOKEN_NOT_FOUND: NotFound,
     RefusalCode.SESSION_NOT_FOUND: NotFound,

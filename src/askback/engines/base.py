@@ -79,6 +79,8 @@ class Turn:
     """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     ask_tool: tuple[str, ...] = ()
     """The command of an MCP server with the tool `put_question`; empty if the program gets none. See `AskToolEngine`."""
+    deferred: bool = False
+    """The program makes the call that it deferred in its last turn, and gets the answer as its result. No prompt is sent."""
     output_schema: Mapping[str, Any] | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -186,13 +188,15 @@ class Completed:
     """The engine ended its turn with its end-of-turn event. `messages` are the assistant's, in order.
 
     They start with those already reported as `AssistantMessage`. `session` is a session id that was found only at the
-    end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning.
+    end. `left_out` counts earlier messages that were dropped; `shortened`: a message lost its beginning. `deferred`: the
+    turn ended with a call of the ask tool that is made when the session is resumed.
     """
 
     messages: tuple[str, ...]
     session: str | None = None
     left_out: int = 0
     shortened: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +333,28 @@ class Conversation(Protocol):
 
     def finish(self, ended: Exit) -> TurnFailed:
         """The result of a turn whose program ended, or was stopped, in the middle of it."""
+        ...
+
+
+@runtime_checkable
+class PausableConversation(Conversation, Protocol):
+    """A conversation whose turn can wait for an answer in a call of the ask tool.
+
+    While it is paused, `feed` yields nothing but `Send`, and notices if the program ends its turn. After a pause, `say`
+    starts a new turn only if the program has ended the paused one.
+    """
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the program is still in a turn that was paused."""
+        ...
+
+    def pause(self) -> Iterable[EngineEvent]:
+        """Pause the turn. `outcome` then returns what was said before."""
+        ...
+
+    def proceed(self) -> None:
+        """Continue the paused turn. `outcome` then returns what is said from now on."""
         ...
 
 

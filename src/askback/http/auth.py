@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.access import AccessScope as AccessScope
 from askback.core.actors import Caller, Via
+from askback.core.token_names import MAIN as MAIN
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.problems import RequestCode, problem
@@ -62,8 +63,6 @@ class Grant:
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
-MAIN = "main"
-"""The name of the server's own token."""
 USER_HEADER = "askback-user"
 _MAX_USER_CHARS = 100
 

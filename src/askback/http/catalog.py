@@ -6,23 +6,25 @@ import tempfile
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.audit import Action
-from askback.core.errors import RefusalCode
+from askback.core.errors import NotFound, RefusalCode
 from askback.http.audit_trail import changed
 from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, json_response
-from askback.http.files import BINARY, FORM_WITH_FILE
+from askback.http.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download
 from askback.http.metrics import CONTENT_TYPE
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Access, Router
+from askback.process.artifacts import open_below
 from askback.process.pools import Pool
+from askback.skills.contents import PackageFile
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
@@ -65,6 +67,37 @@ async def get_skill(request: Request, context: Context, *, skill_id: str) -> Res
         input=package.input_schema, parameter=package.parameter_schema, output=package.output_schema
     )
     return json_response(wire.SkillDetails(**_fields(listing), instructions=package.body, schemas=schemas))
+
+
+@skills_router.add(
+    "GET /v1/skills/{skill_id}/files",
+    "List the files of a skill",
+    scopes=(AccessScope.READ,),
+    returns=wire.SkillFileList,
+    description="All files.",
+    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
+)
+async def list_skill_files(request: Request, context: Context, *, skill_id: str) -> Response:
+    """The files of the version that new runs use, with their digests."""
+    listing = context.pools.skills.run(_contents, context.service.skills, skill_id)
+    found = await while_connected(request, listing)
+    items = tuple(wire.SkillFile(path=each.path, size=each.size, digest=each.digest) for each in found)
+    return json_response(wire.SkillFileList(items=items))
+
+
+@skills_router.add(
+    "GET /v1/skills/{skill_id}/files/{path:any_path}",
+    "Download a file of a skill",
+    scopes=(AccessScope.READ,),
+    description="The file. The media type depends on its extension.",
+    content={"*/*": BINARY},
+    response_headers=ATTACHMENT,
+    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_FILE_NOT_FOUND, RefusalCode.SKILL_INVALID),
+)
+async def get_skill_file(request: Request, context: Context, *, skill_id: str, path: str) -> Response:
+    """One file of the version that new runs use, as a download."""
+    opened = await context.pools.skills.run(_opened, context.service.skills, skill_id, path)
+    return download(opened, path, context.pools.files)
 
 
 @skills_router.add(
@@ -133,6 +166,20 @@ def _find(library: Library, skill_id: str) -> tuple[SkillPackage, SkillListing]:
     package = library.find(skill_id, paths=False)
     listed = (each for each in _listings(library) if each.id == package.id and each.package is not None)
     return package, next(listed, SkillListing(id=package.id, source="", package=package))
+
+
+def _contents(library: Library, skill_id: str) -> tuple[PackageFile, ...]:
+    return library.contents(library.find(skill_id, paths=False))
+
+
+def _opened(library: Library, skill_id: str, path: str) -> BinaryIO:
+    """A file of the package; other files in the same folder, such as those of `.git`, are not part of it."""
+    package = library.find(skill_id, paths=False)
+    listed = any(each.path == path for each in library.contents(package))
+    opened = open_below(package.folder, path) if listed else None
+    if opened is None:
+        raise NotFound(RefusalCode.SKILL_FILE_NOT_FOUND, f"skill {skill_id!r} has no file {path[:200]!r}")
+    return opened
 
 
 def _fields(listing: SkillListing) -> dict[str, Any]:

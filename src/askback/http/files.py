@@ -46,7 +46,7 @@ FORM_WITH_FILE = {
         }
     }
 }
-_ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never shows the file as a page of this server."}
+ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never shows the file as a page of this server."}
 
 
 @router.add(
@@ -155,15 +155,13 @@ register_url_convertor("any_path", _AnyPath())
     scopes=(AccessScope.READ,),
     description="The file. The media type depends on its extension.",
     content={"*/*": BINARY},
-    response_headers=_ATTACHMENT,
+    response_headers=ATTACHMENT,
     refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND),
 )
 async def get_artifact(request: Request, context: Context, *, run_id: str, path: str) -> Response:
     """One file, as a download."""
     opened = await context.service.open_artifact(run_id, path)
-    name = PurePosixPath(path).name
-    chunks = _chunks(opened, context.pools.files)
-    return StreamingResponse(chunks, media_type=_media_type(name), headers=_attachment(name))
+    return download(opened, path, context.pools.files)
 
 
 @router.add(
@@ -172,13 +170,19 @@ async def get_artifact(request: Request, context: Context, *, run_id: str, path:
     scopes=(AccessScope.READ,),
     description="A zip file.",
     content={"application/zip": BINARY},
-    response_headers=_ATTACHMENT,
+    response_headers=ATTACHMENT,
     refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE),
 )
 async def get_bundle(request: Request, context: Context, *, run_id: str) -> Response:
     """All files that the run has produced so far, as a zip file. At most `limits.bundle` and 50,000 files."""
     bundle = await while_connected(request, context.service.bundle(run_id, context.bundle_bytes))
     return StreamingResponse(bundle, media_type="application/zip", headers=_attachment(f"{run_id}.zip"))
+
+
+def download(file: BinaryIO, path: str, pool: Pool) -> StreamingResponse:
+    """A file as a download, which closes it."""
+    name = PurePosixPath(path).name
+    return StreamingResponse(_chunks(file, pool), media_type=_media_type(name), headers=_attachment(name))
 
 
 async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:

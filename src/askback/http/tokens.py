@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,13 +13,13 @@ from pathlib import Path
 
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
 from askback.core.labels import check_labels
+from askback.core.token_names import check_token_name
 from askback.files.atomic import RecordFile, write_beside
 from askback.http.auth import AccessScope, Grant, digest
 
 log = logging.getLogger(__name__)
 
 _MIN_SECRET_LENGTH = 24
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +81,7 @@ class Tokens:
         labels: Mapping[str, str] | None = None,
     ) -> str:
         """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
-        if not _NAME.fullmatch(name):
-            message = "the name of a token must have 1 to 100 letters, digits, '.', '_' or '-', and start with a letter or digit"
-            raise Invalid(RefusalCode.INPUT_INVALID, message)
+        check_token_name(name)
         fixed = dict(labels or {})
         check_labels(fixed)
         if fixed and AccessScope.ADMIN in scopes:
@@ -93,8 +90,7 @@ class Tokens:
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._file.changing() as tokens:
             self._drop_expired(tokens, name)
-            # Nobody may be taken for the server's own token.
-            if name.lower() == "main" or any(token.name == name for token in tokens.values()):
+            if any(token.name == name for token in tokens.values()):
                 raise Invalid(
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
                 )

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+CALL_SEC = 44.0
+"""How long a call may take in all, also if the server does not answer. Some clients give up after 60."""
 MAX_WAIT_SEC = 40.0
-"""A call returns within 45 s: some clients give up after 60."""
+"""How long a call may wait for a run. The rest is for the calls of the API."""
 Wait = Annotated[
     float,
     Meta(

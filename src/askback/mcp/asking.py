@@ -25,8 +25,6 @@ from askback.wire.runs import Run
 
 log = logging.getLogger(__name__)
 
-_KEY = "question"
-"""Names the question in the input requests of the newer protocol."""
 _LATE_SEC = 3600.0
 """How long an answer still counts after the call has returned."""
 _late: set[asyncio.Task[Any]] = set()
@@ -83,14 +81,15 @@ def is_modern(ctx: ServerRequestContext[Any, Any]) -> bool:
 
 
 def input_required(elicitation: Elicitation) -> types.InputRequiredResult:
-    return types.InputRequiredResult(input_requests={_KEY: elicitation.request}, request_state=elicitation.state)
+    requests = {elicitation.question.interaction_id: elicitation.request}
+    return types.InputRequiredResult(input_requests=requests, request_state=elicitation.state)
 
 
 async def taken_up(caller: Caller, params: types.CallToolRequestParams, until: float, progress: Progress) -> Asked:
     """The run of a call that a client repeats with the reaction of its user. It is never started again."""
     run_id, interaction_id = json.loads(params.request_state or "")
     run = await caller.client.get_run(run_id)
-    reaction = (params.input_responses or {}).get(_KEY)
+    reaction = (params.input_responses or {}).get(interaction_id)
     asked = run.pending_interaction
     if asked is None or asked.interaction_id != interaction_id:
         # Somebody else has answered in the meantime.

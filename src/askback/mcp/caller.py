@@ -29,7 +29,6 @@ BY_MCP = {"Askback-Via": "mcp"}
 PROGRESS_SEC = 10.0
 _REMEMBERED = timedelta(minutes=10)
 """How long after the end of a run the same call still finds it: a client may have given up a moment before."""
-_POLL_SEC = 1.0
 _MOST_LINKS = 1000
 
 
@@ -123,13 +122,13 @@ class Caller:
 
     async def closed(self, run: Run, interaction_id: str, until: float, progress: Progress) -> Run:
         """The run when somebody has answered this question elsewhere, or as it is at that moment."""
-        began = reported = time.monotonic()
-        while _asks(run, interaction_id) and time.monotonic() < until:
-            await asyncio.sleep(_POLL_SEC)
-            run = await self.client.get_run(run.id)
-            if time.monotonic() - reported >= PROGRESS_SEC:
-                reported = time.monotonic()
-                await progress(reported - began, f"run {run.id} waits for its user")
+        began, etag = time.monotonic(), None
+        while _asks(run, interaction_id) and (left := until - time.monotonic()) > 0:
+            found = await self.client.changed_run(run.id, etag, wait_sec=min(left, PROGRESS_SEC))
+            if found is not None:
+                run, etag = found
+            else:
+                await progress(time.monotonic() - began, f"run {run.id} waits for its user")
         return run
 
     async def envelope(self, run: Run, *, found: bool = False) -> Envelope:

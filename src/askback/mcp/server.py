@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 import tempfile
-from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,9 +18,12 @@ from mcp.shared.exceptions import MCPError
 
 from askback import __version__
 from askback.client import CallFailed
+from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS
-from askback.mcp.tools import TOOLS, ToolCall, call_tool, failed, skill_tools
+from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
+from askback.mcp.task_methods import add_tasks
+from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, refused, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]
@@ -35,28 +37,48 @@ _MOST_BYTES = 8_000_000
 _STATE_SEC = 86_400.0
 
 
-def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity) -> Server[Any]:
-    """A server whose requests are those of the callers."""
+def make_server(
+    callers: Callers, *, skills_as_tools: bool, security: RequestStateSecurity, call_sec: float = CALL_SEC
+) -> Server[Any]:
+    """A server whose requests are those of the callers. None takes longer than `call_sec`."""
+    late = f"the server has not answered within {call_sec:g} seconds"
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = [declared.tool(name) for name, declared in TOOLS.items()]
         if skills_as_tools:
-            tools += await skill_tools(lambda: callers(ctx))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(call_sec):
+                    tools += await skill_tools(lambda: callers(ctx))
         return types.ListToolsResult(tools=tools)
 
-    async def call(
-        ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(ctx: Context, params: types.CallToolRequestParams) -> Returned:
         try:
-            return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
+            async with asyncio.timeout(call_sec):
+                return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
         except CallFailed as error:
             return failed(error)
+        except TimeoutError:
+            return refused("SERVER_UNREACHABLE", f"{late}; its runs continue, and the same call again finds its run")
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            return await _artifact(callers(ctx), params.uri)
-        except CallFailed as error:
-            raise MCPError(types.INVALID_PARAMS, error.message) from None
+            with mcp_errors(params.uri):
+                async with asyncio.timeout(call_sec):
+                    if params.uri.startswith(SCHEME):
+                        return await read_file(callers(ctx).client, params.uri)
+                    return await _artifact(callers(ctx), params.uri)
+        except TimeoutError:
+            raise MCPError(types.INTERNAL_ERROR, late) from None
+
+    async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        """Skills alone. Artifacts are found by the links in results: there may be very many."""
+        try:
+            async with asyncio.timeout(call_sec):
+                return await list_skill_files(callers(ctx).client, params.cursor if params else None)
+        except CallFailed:
+            return types.ListResourcesResult(resources=[])
+        except TimeoutError:
+            raise MCPError(types.INTERNAL_ERROR, late) from None
 
     server: Server[Any] = Server(
         "askback",
@@ -64,11 +86,13 @@ def make_server(callers: Callers, *, skills_as_tools: bool, security: RequestSta
         title="Askback",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call,
-        on_list_resources=_no_resources,
+        on_list_resources=list_resources,
         on_list_resource_templates=_templates,
         on_read_resource=read,
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call)
+    add_tasks(server, callers, call_sec=call_sec)
+    add_skills(server, callers)
     server.middleware.append(RequestStateBoundary(security, default_audience="askback"))
     return server
 
@@ -80,24 +104,22 @@ def state_security(key: bytes | None, principal: Callable[[Context], str | None]
     return RequestStateSecurity(keys=[key], ttl=_STATE_SEC, bind_principal=principal)
 
 
-async def _no_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-    """Artifacts are found by the links in results: there may be very many."""
-    return types.ListResourcesResult(resources=[])
-
-
 async def _templates(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
     artifact = types.ResourceTemplate(
         name="artifact",
         title="A file that a run has produced",
         uri_template=f"{ARTIFACTS}{{run_id}}/artifacts/{{+path}}",
     )
-    return types.ListResourceTemplatesResult(resource_templates=[artifact])
+    skill = types.ResourceTemplate(
+        name="skill_file", title="A file of a skill", uri_template=f"{SCHEME}{{+skill}}/{{+path}}"
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[artifact, skill])
 
 
 async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
     run_id, middle, path = uri.removeprefix(ARTIFACTS).partition("/artifacts/")
     if not uri.startswith(ARTIFACTS) or not middle or not path:
-        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact")
+        raise MCPError(types.INVALID_PARAMS, f"{uri[:200]!r} is not the URI of an artifact", {"uri": uri})
     path = unquote(path)
     size = next((each.size for each in await caller.client.artifacts(run_id) if each.path == path), 0)
     if size > _MOST_BYTES:
@@ -105,13 +127,4 @@ async def _artifact(caller: Caller, uri: str) -> types.ReadResourceResult:
     with tempfile.TemporaryDirectory(prefix="askback-mcp-") as folder:
         file = await caller.client.download(run_id, path, Path(folder) / "artifact")
         content = await asyncio.to_thread(file.read_bytes)
-    return types.ReadResourceResult(contents=[_contents(uri, path, content)])
-
-
-def _contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
-    kind = mimetypes.guess_type(path)[0]
-    try:
-        return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
-    except UnicodeDecodeError:
-        blob = b64encode(content).decode()
-        return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
+    return types.ReadResourceResult(contents=[resource_contents(uri, path, content)])

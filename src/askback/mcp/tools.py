@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
 from askback.client import CallFailed, Refused, ServerUnreachable
 from askback.core.runs import RunState
@@ -20,11 +21,13 @@ from askback.mcp import arguments as given
 from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS, Envelope, Question, Questions, Skills, output_schema
+from askback.mcp.tasks import created_task, takes_tasks
 from askback.wire.runs import Run
 from askback.wire.server import SkillDetails
 
 Context = ServerRequestContext[Any, Any]
-Returned = types.CallToolResult | types.InputRequiredResult
+Returned = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+"""A result, a question for the user of the client, or a task."""
 S = TypeVar("S", bound=msgspec.Struct)
 
 MAX_NAME = 48
@@ -45,6 +48,11 @@ class ToolCall:
     def read(self, shape: type[S]) -> S:
         return msgspec.convert(self.params.arguments or {}, shape)
 
+    @property
+    def may_be_task(self) -> bool:
+        """Whether the run can be returned as a task. Other tools than those that start a run are quick enough."""
+        return takes_tasks(self.ctx) and (self.params.name == "run_skill" or self.params.name not in TOOLS)
+
     async def progress(self, seconds: float, message: str) -> None:
         await self.ctx.session.report_progress(seconds, message=message)
 
@@ -62,12 +70,25 @@ class ToolCall:
                 return input_required(elicitation)
             asked = await asked_now(self.ctx, self.caller, elicitation, until, self.progress)
             run, may_ask = asked.run, asked.answered
+        if (task := await self._task(run, may_ask=may_ask)) is not None:
+            return task
         return enveloped(await self.caller.envelope(run, found=found))
+
+    async def _task(self, run: Run, *, may_ask: bool) -> dict[str, Any] | None:
+        """The run as a task, if this client takes tasks and one can still bring something to it."""
+        if not self.may_be_task or run.state.final:
+            return None
+        if run.state is RunState.WAITING_USER and (
+            not may_ask or await elicitation_for(self.ctx, self.caller, run) is None
+        ):
+            # Nobody is there who could be asked: the model gets the question.
+            return None
+        return await created_task(self.ctx, self.caller, run)
 
     async def resume(self, wait_sec: float) -> Returned:
         """Continue a call that the client repeats with the reaction of its user."""
         asked = await taken_up(self.caller, self.params, time.monotonic() + wait_sec, self.progress)
-        return await self.conclude(asked.run, wait_sec / 2, may_ask=asked.answered)
+        return await self.conclude(asked.run, 0 if self.may_be_task else wait_sec / 2, may_ask=asked.answered)
 
 
 Act = Callable[[ToolCall], Awaitable[Returned]]
@@ -79,7 +100,9 @@ async def _run_skill(call: ToolCall) -> Returned:
 
 async def _start(call: ToolCall, wanted: given.RunSkill) -> Returned:
     run, found = await call.caller.submit(wanted)
-    return await call.conclude(run, wanted.wait_sec, may_ask=True, found=found)
+    # A task is returned at once, unless the caller asks to wait.
+    waits = not call.may_be_task or "wait_sec" in (call.params.arguments or {})
+    return await call.conclude(run, wanted.wait_sec if waits else 0, may_ask=True, found=found)
 
 
 async def _get_run(call: ToolCall) -> Returned:
@@ -214,7 +237,7 @@ TOOLS: dict[str, Declared] = {
 
 
 async def call_tool(call: ToolCall) -> Returned:
-    """Call a tool. Invalid arguments are a result that the model can read and fix."""
+    """Call a tool. Invalid arguments are a result that the model can read and fix; an unknown tool is a fault of the client."""
     name = call.params.name
     try:
         if call.params.request_state is not None:
@@ -226,7 +249,7 @@ async def call_tool(call: ToolCall) -> Returned:
             return await _start(call, given.RunSkill(skill=skill.id, **values))
     except msgspec.ValidationError as error:
         return refused("INPUT_INVALID", f"the arguments of {name} are not valid: {error}")
-    return refused("INPUT_INVALID", f"there is no tool {name[:80]!r}; the tools are {', '.join(TOOLS)}")
+    raise MCPError(types.INVALID_PARAMS, f"there is no tool {name[:80]!r}; the tools are {', '.join(TOOLS)}")
 
 
 # A separate tool for each skill.
@@ -304,8 +327,9 @@ def failed(error: CallFailed) -> types.CallToolResult:
 
 
 def refused(code: str, message: str, problems: tuple[str, ...] = ()) -> types.CallToolResult:
-    """A refusal, which the model can read and act on."""
-    document = {"error": {"code": code, "message": message, "problems": list(problems)}}
-    return types.CallToolResult(
-        content=[types.TextContent(text=json.dumps(document, ensure_ascii=False))], is_error=True
-    )
+    """A refusal, which the model can read and act on.
+
+    It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
+    """
+    text = "\n- ".join((f"{code}: {message}", *problems))
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

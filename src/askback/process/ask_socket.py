@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from askback.core.interactions import Json
 from askback.process import ask_tool_program
@@ -24,8 +25,29 @@ _MAX_CONNECTIONS = 4
 _READ_SEC = 10.0
 _PROGRAM = Path(ask_tool_program.__file__)
 
-Check = Callable[[Json], tuple[bool, str]]
-"""Takes the arguments of a call. Returns whether the question is accepted, and what the model gets to read."""
+DELIVERY_SEC = 10.0
+"""How long the tool may take to pass on an answer."""
+
+Answer = tuple[bool, str]
+"""Whether the question is accepted, and what the model gets to read."""
+
+
+class HeldCall:
+    """A call that is answered later. `gone` is set when it was answered, or nobody waits for the answer any more."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.gone = asyncio.Event()
+        self.delivered = False
+        """Whether the tool has passed the answer on to the engine."""
+
+    def tell(self, accepted: bool, text: str) -> None:
+        if not self.answer.done():
+            self.answer.set_result((accepted, text))
+
+
+Check = Callable[[Json], Answer | HeldCall]
+"""Takes the arguments of a call."""
 
 
 def ask_tool_command(folder: Path) -> tuple[str, ...]:
@@ -44,11 +66,13 @@ def _python() -> str:
 
 
 class AskSocket:
-    """Serves one connection per call. Closed, it is removed."""
+    """Serves one connection per call, for as long as the call takes. Closed, it is removed."""
 
-    def __init__(self, folder: Path, check: Check) -> None:
+    def __init__(self, folder: Path, check: Check, defer: Callable[[Json], bool] = lambda _: False) -> None:
+        """`defer`: takes the arguments of a call, and says whether the engine is to end its turn without making it."""
         self._folder = folder
         self._check = check
+        self._defer = defer
         self._connections = 0
         self._server: asyncio.Server | None = None
 
@@ -66,25 +90,57 @@ class AskSocket:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
+        held: HeldCall | None = None
         try:
             if self._connections <= _MAX_CONNECTIONS:
                 async with asyncio.timeout(_READ_SEC):
-                    line = await reader.readline()
-                    writer.write(json.dumps(self._answer(line)).encode() + b"\n")
-                    await writer.drain()
+                    answer = self._answer(await reader.readline())
+                    held = answer if isinstance(answer, HeldCall) else None
+                    await _write(writer, {"held": True} if isinstance(answer, HeldCall) else answer)
+                if held is not None:
+                    await _hold(held, reader, writer)
         except (OSError, ValueError, TimeoutError):
             # It went away, or wrote too much or too slowly.
             pass
         finally:
             self._connections -= 1
+            if held is not None:
+                held.gone.set()
             writer.close()
 
-    def _answer(self, line: bytes) -> dict[str, Json]:
+    def _answer(self, line: bytes) -> dict[str, Json] | HeldCall:
         try:
-            accepted, text = self._check(loads(line.decode("utf-8", "replace")))
+            if line.startswith(ask_tool_program.HOOK):
+                return {"defer": self._defer(loads(line[1:].decode("utf-8", "replace")))}
+            answer = self._check(loads(line.decode("utf-8", "replace")))
         except NotJson as problem:
-            accepted, text = False, f"The question cannot be read: {problem}"
-        return {"accepted": accepted, "text": text}
+            answer = False, f"The question cannot be read: {problem}"
+        return answer if isinstance(answer, HeldCall) else _message(answer)
+
+
+async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Wait for the answer, and pass it on. Ends early if the tool or the engine gives up the call."""
+    heard = asyncio.ensure_future(reader.read(1))
+    try:
+        either: set[asyncio.Future[Any]] = {heard, held.answer}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if heard.done():
+            return
+        async with asyncio.timeout(DELIVERY_SEC):
+            await _write(writer, _message(held.answer.result()))
+            held.delivered = await heard == ask_tool_program.DELIVERED
+    finally:
+        heard.cancel()
+
+
+def _message(answer: Answer) -> dict[str, Json]:
+    accepted, text = answer
+    return {"accepted": accepted, "text": text}
+
+
+async def _write(writer: asyncio.StreamWriter, message: dict[str, Json]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()
 
 
 def _bind(folder: Path) -> socket.socket:

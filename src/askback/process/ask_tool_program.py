@@ -1,17 +1,22 @@
 """A small MCP server with one tool, `put_question`, started by an engine: python ask_tool_program.py SOCKET.
 
+With `--hook SOCKET` it is a hook of the engine instead, which decides whether a call of the tool is deferred.
+
 It speaks JSON-RPC on stdin and stdout, one message per line. Every question goes through the Unix socket to Askback, which
-checks it. Standard library only, because it is started for every process of an engine.
+checks it. Askback answers at once, or holds the call until the user has answered; the tool then reports progress to the
+engine. Standard library only, because it is started for every process of an engine.
 """
 
-# No pathlib and no asyncio: importing them would take longer than everything else.
-# ruff: noqa: PTH120, PTH119
+# No pathlib, contextlib or asyncio: importing them would take longer than everything else.
+# ruff: noqa: PTH120, PTH119, SIM105
 from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +27,18 @@ PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MAX_BYTES = 256_000
 """Bytes of a question, and of what Askback says to it."""
 _MAX_LINE = 16_000_000
+_CHUNK = 1 << 16
 _ANSWER_SEC = 20.0
+_BEAT_SEC = 10.0
+_CUT_SEC = 30.0
+"""How long the engine is kept waiting for an answer that cannot come any more."""
+HOOK = b"?"
+"""What a line of the hook starts with."""
+DELIVERED = b"\n"
+"""What this program sends to Askback when it has passed on an answer."""
 _METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
 
+RECORDED = "The question is recorded. End your turn now: the answer will be your next message."
 _UNREACHABLE = "The question could not be delivered. Ask with a JSON block at the end of your message instead."
 _TOO_LARGE = f"The question is too large: a call may have {MAX_BYTES:,} bytes."
 
@@ -63,7 +77,8 @@ DESCRIPTION = {
     "title": "Ask the user",
     "description": (
         "Asks the user of this run a question. A malformed question is returned with what is wrong: correct it and call "
-        "again. When the question is recorded, end your turn: the answer is the next message that you get. "
+        "again. The result is the answer of the user, which may take a while, or says that the question is recorded: then "
+        "end your turn, and the answer is the next message that you get. "
         "Put everything that you need to know into one call: several questions go into `questions`."
     ),
     "inputSchema": {
@@ -79,30 +94,152 @@ DESCRIPTION = {
 }
 
 
-def main(path: str) -> int:
-    # A longer line is nothing that an engine sends.
-    while (line := sys.stdin.buffer.readline(_MAX_LINE)).endswith(b"\n"):
-        answer = _answer(line, path)
-        if answer is not None:
-            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-            sys.stdout.buffer.flush()
-    return 0
+class AskTool:
+    """Serves one engine until its stdin ends. Calls that Askback holds wait for their answers while others are served."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held: list[_Held] = []
+        self._rest = b""
+        self._beat_at = 0.0
+
+    def serve(self) -> None:
+        while True:
+            watched: list[Any] = [0, *(each.link for each in self._held if not each.cut_at)]
+            ready = select.select(watched, [], [], _BEAT_SEC if self._held else None)[0]
+            for held in [each for each in self._held if each.link in ready]:
+                self._take_answer(held)
+            if 0 in ready and not self._read():
+                return
+            if self._held and time.monotonic() - self._beat_at >= _BEAT_SEC:
+                self._beat()
+
+    def _read(self) -> bool:
+        """Read messages, and respond. False at the end of the input."""
+        data = os.read(0, _CHUNK)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._receive(line)
+        # A longer line is nothing that an engine sends.
+        return bool(data) and len(self._rest) <= _MAX_LINE
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+            return
+        given = message.get("params")
+        params = given if isinstance(given, dict) else {}
+        if "id" not in message:
+            if message["method"] == "notifications/cancelled":
+                self._forget(params.get("requestId"))
+            return
+        if message["method"] == "tools/call" and params.get("name") == TOOL:
+            self._call(message["id"], params)
+        else:
+            _write({"id": message["id"], **_response(message["method"], params)})
+
+    # Calls.
+
+    def _call(self, request_id: Any, params: dict[str, Any]) -> None:
+        data = json.dumps(params.get("arguments")).encode() + b"\n"
+        if len(data) > MAX_BYTES:
+            _write_result(request_id, False, _TOO_LARGE)
+            return
+        try:
+            link = _connect(self._path)
+            link.sendall(data)
+            answer = _line(link)
+        except (OSError, ValueError):
+            _write_result(request_id, False, _UNREACHABLE)
+            return
+        if answer.get("held") is True:
+            meta = params.get("_meta")
+            token = meta.get("progressToken") if isinstance(meta, dict) else None
+            self._held.append(_Held(link, request_id, token))
+            self._beat_at = time.monotonic()
+            return
+        link.close()
+        _write_result(request_id, answer.get("accepted") is True, str(answer.get("text", _UNREACHABLE)))
+
+    def _take_answer(self, held: _Held) -> None:
+        try:
+            answer = _line(held.link)
+            accepted, text = answer["accepted"] is True, str(answer["text"])
+        except (OSError, ValueError, KeyError):
+            # Askback has ended, and its keeper is about to end this program. The engine must not continue meanwhile.
+            held.cut_at = time.monotonic()
+            return
+        self._held.remove(held)
+        _write_result(held.request_id, accepted, text)
+        try:
+            # The engine can read it, even if this program is killed now.
+            held.link.sendall(DELIVERED)
+        except OSError:
+            pass
+        held.link.close()
+
+    def _forget(self, request_id: Any) -> None:
+        """The engine does not wait for this call any more."""
+        for held in [each for each in self._held if each.request_id == request_id]:
+            self._held.remove(held)
+            held.link.close()
+
+    def _beat(self) -> None:
+        """Report progress, without which some engines give up a call."""
+        self._beat_at = time.monotonic()
+        for held in list(self._held):
+            held.beats += 1
+            if held.cut_at and self._beat_at - held.cut_at > _CUT_SEC:
+                self._held.remove(held)
+                held.link.close()
+                _write_result(held.request_id, True, RECORDED)
+            elif held.token is not None:
+                params = {"progressToken": held.token, "progress": held.beats, "message": "waiting for the user"}
+                _write({"method": "notifications/progress", "params": params})
 
 
-def _answer(line: bytes, path: str) -> dict[str, Any] | None:
-    """The response to a message; None if it needs none."""
+class _Held:
+    """A call that waits for its answer."""
+
+    def __init__(self, link: socket.socket, request_id: Any, token: Any) -> None:
+        self.link = link
+        self.request_id = request_id
+        self.token = token
+        self.beats = 0
+        self.cut_at = 0.0
+        """When the connection was cut; 0 while it stands."""
+
+
+def _connect(path: str) -> socket.socket:
+    # The name alone: a path may be longer than an address of a socket.
+    os.chdir(os.path.dirname(path))
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or "id" not in message or not isinstance(message.get("method"), str):
-        return None
-    params = message.get("params")
-    result = _result(message["method"], params if isinstance(params, dict) else {}, path)
-    return {"jsonrpc": "2.0", "id": message["id"], **result}
+        link.settimeout(_ANSWER_SEC)
+        link.connect(os.path.basename(path))
+    except OSError:
+        link.close()
+        raise
+    return link
 
 
-def _result(method: str, params: dict[str, Any], path: str) -> dict[str, Any]:
+def _line(link: socket.socket) -> dict[str, Any]:
+    """One line from Askback. Raises `OSError` or `ValueError`."""
+    data = b""
+    while not data.endswith(b"\n") and len(data) <= MAX_BYTES:
+        if not (more := link.recv(_CHUNK)):
+            raise ConnectionError("it was closed")
+        data += more
+    answer = json.loads(data)
+    if not isinstance(answer, dict):
+        raise ValueError("not an object")
+    return answer
+
+
+def _response(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         wanted = params.get("protocolVersion")
         version = wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
@@ -112,32 +249,38 @@ def _result(method: str, params: dict[str, Any], path: str) -> dict[str, Any]:
         return {"result": {}}
     if method == "tools/list":
         return {"result": {"tools": [DESCRIPTION]}}
-    if method == "tools/call" and params.get("name") == TOOL:
-        accepted, text = _put(params.get("arguments"), path)
-        return {"result": {"content": [{"type": "text", "text": text}], "isError": not accepted}}
     if method == "tools/call":
         return {"error": {"code": _INVALID_PARAMS, "message": f"the only tool is {TOOL}"}}
     return {"error": {"code": _METHOD_NOT_FOUND, "message": "method not found"}}
 
 
-def _put(arguments: Any, path: str) -> tuple[bool, str]:
-    """Pass the question on. Returns whether it was accepted, and what to tell the model."""
-    data = json.dumps(arguments).encode() + b"\n"
-    if len(data) > MAX_BYTES:
-        return False, _TOO_LARGE
+def _write_result(request_id: Any, accepted: bool, text: str) -> None:
+    _write({"id": request_id, "result": {"content": [{"type": "text", "text": text}], "isError": not accepted}})
+
+
+def _write(message: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def decide(path: str) -> None:
+    """Tell Claude whether to defer the call that it describes on stdin. Without a decision, it makes the call."""
     try:
-        # The name alone: a path may be longer than an address of a socket.
-        os.chdir(os.path.dirname(path))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(_ANSWER_SEC)
-            link.connect(os.path.basename(path))
-            link.sendall(data)
-            with link.makefile("rb") as received:
-                answer = json.loads(received.readline(MAX_BYTES))
-        return answer["accepted"] is True, str(answer["text"])
+        data = HOOK + json.dumps(json.loads(sys.stdin.buffer.read(_MAX_LINE))["tool_input"]).encode() + b"\n"
+        if len(data) > MAX_BYTES:
+            return
+        link = _connect(path)
+        link.sendall(data)
+        defers = _line(link).get("defer") is True
     except (OSError, ValueError, KeyError, TypeError):
-        return False, _UNREACHABLE
+        return
+    if defers:
+        decision = {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
+        print(json.dumps({"hookSpecificOutput": decision}))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1] == "--hook":
+        decide(sys.argv[2])
+    else:
+        AskTool(sys.argv[1]).serve()

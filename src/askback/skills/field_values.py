@@ -131,18 +131,26 @@ def text_of(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def readable(value: Json, schema: Any = None) -> str:
-    """A value as a person reads it: `Days: 3; Pace: fast; Extras: Food, Museums; Guide: yes`."""
+_MAX_DEPTH = 50
+
+
+def readable(value: Json, schema: Any = None, *, depth: int = 0) -> str:
+    """A value as a person reads it: `Days: 3; Pace: fast; Extras: Food, Museums; Guide: yes`.
+
+    Nobody reads what is nested too deep: it is left out.
+    """
+    if depth > _MAX_DEPTH:
+        return "…"
     schema = schema if isinstance(schema, Mapping) else {}
     if isinstance(value, Mapping):
         fields = schema.get("properties") or {}
         parts = (
-            f"{introduced(title_of(name, fields.get(name)))} {readable(each, fields.get(name))}"
+            f"{introduced(title_of(name, fields.get(name)))} {readable(each, fields.get(name), depth=depth + 1)}"
             for name, each in value.items()
         )
         return "; ".join(parts)
     if isinstance(value, list):
-        return ", ".join(readable(each, schema) for each in value)
+        return ", ".join(readable(each, schema, depth=depth + 1) for each in value)
     titles = [title for each, title in choices(schema) if json.dumps(each) == json.dumps(value)]
     if titles:
         return titles[0]

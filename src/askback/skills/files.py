@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -126,10 +126,20 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 def digest_of(entries: tuple[Entry, ...]) -> str:
     """A digest of the exact content: relative names, executable bits and bytes."""
-    whole = hashlib.sha256()
+    return whole_digest(entries, content_digests(entries))
+
+
+def content_digests(entries: Iterable[Entry]) -> Iterator[str]:
+    """The SHA-256 of each file."""
     for entry in entries:
         with open(_open_plain(entry.path), "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
+            yield hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def whole_digest(entries: Iterable[Entry], contents: Iterable[str]) -> str:
+    """The digest of a package from those of its files."""
+    whole = hashlib.sha256()
+    for entry, content in zip(entries, contents, strict=True):
         whole.update(f"{entry.name}\0{'x' if entry.executable else '-'}\0{content}\n".encode())
     return whole.hexdigest()
 

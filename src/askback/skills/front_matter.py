@@ -6,8 +6,10 @@ Only a small, safe part of YAML is accepted: strings, lists and maps, without al
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import yaml
@@ -24,6 +26,12 @@ MAX_COMPATIBILITY = 500
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 _KNOWN = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+_CONSTANTS: dict[str, bool | None] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_CONSTANTS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+Scalar = Callable[[yaml.Node], Any]
 _FRAME = "begin the file with a line ---, then name: and description:, then another line ---"
 
 
@@ -38,17 +46,10 @@ class SkillText:
 
 def read_skill_text(content: bytes, folder_name: str) -> tuple[SkillText, tuple[Problem, ...]]:
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        return _invalid(error(FILE, f"byte {fault.start} is not UTF-8", "save the file as UTF-8"))
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if lines[0].rstrip() != "---":
-        return _invalid(error(FILE, "has no front matter", _FRAME))
-    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
-    if end is None:
-        return _invalid(error(FILE, "the front matter has no end", _FRAME))
-    front, problems = _load("\n".join(lines[1:end]))
-    body = "\n".join(lines[end + 1 :]).strip("\n")
+        text, body = _split(content)
+    except _Refused as refusal:
+        return SkillText(name="", description="", body=""), (refusal.problem,)
+    front, problems = _load(text)
     if not errors_of(problems):
         problems = (*problems, *_check(front, folder_name))
     if not body.strip():
@@ -57,8 +58,28 @@ def read_skill_text(content: bytes, folder_name: str) -> tuple[SkillText, tuple[
     return skill, problems
 
 
-def _invalid(problem: Problem) -> tuple[SkillText, tuple[Problem, ...]]:
-    return SkillText(name="", description="", body=""), (problem,)
+def front_matter_as_json(content: bytes) -> dict[str, Any] | None:
+    """The front matter as other programs read it: values without quotes have the types of YAML 1.2. None if invalid."""
+    try:
+        front, problems = _load(_split(content)[0], _typed)
+    except _Refused:
+        return None
+    return None if errors_of(problems) else front
+
+
+def _split(content: bytes) -> tuple[str, str]:
+    """The front matter, and the instructions after it."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise _Refused(error(FILE, f"byte {fault.start} is not UTF-8", "save the file as UTF-8")) from None
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if lines[0].rstrip() != "---":
+        raise _Refused(error(FILE, "has no front matter", _FRAME))
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    if end is None:
+        raise _Refused(error(FILE, "the front matter has no end", _FRAME))
+    return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :]).strip("\n")
 
 
 def _text(front: Mapping[str, Any], key: str) -> str:
@@ -75,14 +96,36 @@ class _Refused(Exception):
         self.problem = problem
 
 
-def _load(text: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
-    """Parse the front matter. Every scalar is a string, as the format says."""
+def _string(node: yaml.Node) -> Any:
+    """Every scalar is a string, as the format says."""
+    return str(node.value)
+
+
+def _typed(node: yaml.Node) -> Any:
+    """A scalar by the core schema of YAML 1.2. What JSON cannot express stays a string."""
+    text = str(node.value)
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    with suppress(ValueError):
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _BASED.fullmatch(text):
+            return int(text, 0)
+        if _NUMBER.fullmatch(text) and isfinite(number := float(text)):
+            return number
+    return text
+
+
+def _load(text: str, scalar: Scalar = _string) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """Parse the front matter."""
     if len(text.encode()) > MAX_FRONT_MATTER_BYTES:
         return {}, (error(FILE, "the front matter is larger than 64 kB", "move the text below it"),)
     try:
         _scan(text)
         node = yaml.compose(text, Loader=yaml.BaseLoader)
-        value = _value(node, "") if node is not None else {}
+        value = _value(node, "", scalar) if node is not None else {}
     except _Refused as refusal:
         return {}, (refusal.problem,)
     except yaml.YAMLError as fault:
@@ -112,7 +155,7 @@ def _scan(text: str) -> None:
             raise _Refused(error(line, f"is nested deeper than {MAX_YAML_DEPTH} levels", "make it flatter"))
 
 
-def _value(node: yaml.Node, path: str) -> Any:
+def _value(node: yaml.Node, path: str, scalar: Scalar) -> Any:
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -121,11 +164,11 @@ def _value(node: yaml.Node, path: str) -> Any:
             if key in result:
                 message = f"occurs twice (line {key_node.start_mark.line + 2})"
                 raise _Refused(error(f"{FILE}: {inner}", message, "keep one of the two"))
-            result[key] = _value(value_node, inner)
+            result[key] = _value(value_node, inner, scalar)
         return result
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item, path) for item in node.value]
-    return str(node.value)
+        return [_value(item, path, scalar) for item in node.value]
+    return scalar(node)
 
 
 def _key(node: yaml.Node) -> str:

@@ -30,6 +30,7 @@ from askback.core.errors import (
 from askback.files.atomic import locked, make_private, sync_folder, write_private
 from askback.files.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
+from askback.skills.contents import Contents, PackageFile
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
@@ -79,6 +80,7 @@ class Library:
         self._config_names = config_names
         self._read: dict[str, SkillPackage] = {}
         self._digests = Digests()
+        self._contents = Contents()
 
     # Packages by digest.
 
@@ -237,6 +239,15 @@ class Library:
         if place is None:
             return self._listed_as(name, paths=paths)
         return self.package(place) if isinstance(place, str) else self._in(place)
+
+    def contents(self, package: SkillPackage) -> tuple[PackageFile, ...]:
+        """The files of a package. Raises `Unavailable` if they cannot be read."""
+        try:
+            return self._contents.of(package)
+        except OSError as fault:
+            raise_if_temporary(fault)
+            message = f"the files of skill {package.id!r} cannot be read: {fault.strerror or fault}"
+            raise Unavailable(RefusalCode.SKILL_DAMAGED, message) from fault
 
     def find_cached(self, name: str, *, paths: bool = True) -> SkillPackage | None:
         """`keep(find(name))` if no file has to be read for it, else None. For callers who must not block.

@@ -185,8 +185,8 @@ def _no_user() -> str:
 
 def _asking(*, ask_tool: bool) -> str:
     by_tool = (
-        "If you have the tool `put_question`, call it with the fields of `ask_user`: it takes the place of the block. When "
-        "the question is recorded, end your turn. "
+        "If you have the tool `put_question`, call it with the fields of `ask_user`: it takes the place of the block. If its "
+        "result is the answer, continue. If it says that the question is recorded, end your turn. "
     )
     return (
         "## Asking the user\n\n"
@@ -199,7 +199,8 @@ def _asking(*, ask_tool: bool) -> str:
         "If you need to know several things, ask them at once, as one form:\n\n"
         f"{_fenced_line(_FORM)}\n\n"
         f"{by_tool if ask_tool else ''}"
-        "The answer is the next message that you get, in the same session. Then continue the work."
+        f"{'Otherwise the' if ask_tool else 'The'} answer is the next message that you get, in the same session. Then "
+        "continue the work."
     )
 
 

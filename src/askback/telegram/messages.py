@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from askback.core.actors import ASKBACK
@@ -17,7 +17,7 @@ from askback.core.webhooks import DeliveryReason
 from askback.skills.field_values import kind_of, numbered, readable
 from askback.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
 from askback.telegram.texts import Texts
-from askback.text.formatting import duration, one_line, printable
+from askback.text.formatting import duration, moment, one_line, printable
 
 MAX_TEXT = 4096
 MAX_NOTICE = 200
@@ -55,6 +55,7 @@ def question(
     now: datetime,
     link: str | None,
     reason: DeliveryReason = DeliveryReason.STATE,
+    zone: tzinfo = UTC,
 ) -> Draft:
     """A pending question. `link` leads to it."""
     offered = choices_of(asked, texts)
@@ -64,7 +65,7 @@ def question(
     ]
     if link is not None:
         keyboard.append(({"text": texts("open"), "url": link},))
-    foot = [_how(asked, offered, texts, link), _deadline(run, texts, now), texts("run", run=run.id)]
+    foot = [_how(asked, offered, texts, link), _deadline(run, texts, now, zone), texts("run", run=run.id)]
     title = texts("question" if reason is DeliveryReason.STATE else reason, skill=_title(run))
     return Draft(text=_joined(title, asked, offered, texts, foot), keyboard=tuple(keyboard))
 
@@ -91,6 +92,11 @@ def ended(run: Run, state: RunState, texts: Texts) -> Draft:
     if state is RunState.FAILED and run.error is not None:
         lines.append(f"{run.error.code}: {one_line(run.error.message, _MAX_ANSWER)}")
     return Draft(text="\n".join([*lines, texts("run", run=run.id)]))
+
+
+def trial(texts: Texts) -> Draft:
+    """A message that only shows that messages arrive."""
+    return Draft(text=f"{texts('test')}\n{texts('test_text')}")
 
 
 def outcome(asked: Interaction, texts: Texts) -> str:
@@ -200,13 +206,12 @@ def _how(asked: Interaction, offered: Sequence[Choice], texts: Texts, link: str 
     return texts("reply_here")
 
 
-def _deadline(run: Run, texts: Texts, now: datetime) -> str:
+def _deadline(run: Run, texts: Texts, now: datetime, zone: tzinfo) -> str:
     at = run.wait_deadline_at
     if at is None:
         return ""
     left = (at - now).total_seconds()
-    shown = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return texts("deadline", at=shown, left=duration(left)) if left > 0 else texts("late")
+    return texts("deadline", at=moment(at, zone), left=duration(left)) if left > 0 else texts("late")
 
 
 # Lengths, as Telegram counts them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
@@ -65,6 +65,16 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     import difflib  # importing it takes milliseconds, and most commands never need it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def moment(at: datetime, zone: tzinfo = UTC) -> str:
+    """For people, in a time zone and with its name: `2026-03-01 15:00 CET (Europe/Berlin)`."""
+    local = at.astimezone(zone)
+    short = local.tzname() or ""
+    # Some zones have only a number.
+    shown = f"{local:%Y-%m-%d %H:%M} {'UTC' if short.startswith(('+', '-')) else ''}{short}"
+    name = str(zone)
+    return shown if name == short else f"{shown} ({name})"
 
 
 def rfc3339(at: datetime) -> str:

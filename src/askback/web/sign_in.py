@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -17,16 +18,19 @@ from starlette.responses import Response
 from askback.web.page_context import PageContext
 from askback.web.translations import NAMES
 
+_OWN_FORM = "form-action 'self'"
+_WITH_ORIGIN = "same-origin"
+"""With the default policy the browser would not send the origin of the form."""
+
 
 def sign_in_page(context: PageContext, request: Request, status: HTTPStatus, target: str) -> Response:
     """The sign-in form. `target` is the page to open after the sign-in."""
     wrong = _wrong(request)
     values = {"wrong": wrong, "target": target}
-    response = _page(context, request, "sign_in.html", "form-action 'self'", **values)
+    response = _page(context, request, "sign_in.html", _OWN_FORM, **values)
     response.status_code = status
     response.headers["WWW-Authenticate"] = "Bearer"
-    # With the default policy the browser would not send the origin of the form.
-    response.headers["Referrer-Policy"] = "same-origin"
+    response.headers["Referrer-Policy"] = _WITH_ORIGIN
     return response
 
 
@@ -39,18 +43,12 @@ def invalid_link_page(context: PageContext, request: Request, status: HTTPStatus
 
 def invitation_page(context: PageContext, request: Request, name: str, text: str) -> Response:
     """One button, which signs this device in. Showing the page changes nothing: messengers open links for a preview."""
-    response = _page(context, request, "invitation.html", "form-action 'self'", name=name, text=text)
-    # With the default policy the browser would not send the origin of the form.
-    response.headers["Referrer-Policy"] = "same-origin"
-    return response
+    return _one_button(context, request, "invited", name, {"invitation": text})
 
 
 def confirmation_page(context: PageContext, request: Request, name: str, token: str) -> Response:
     """One button, which signs in with the token. Showing the page changes nothing: another site may have opened it."""
-    response = _page(context, request, "confirm_sign_in.html", "form-action 'self'", name=name, token=token)
-    # With the default policy the browser would not send the origin of the form.
-    response.headers["Referrer-Policy"] = "same-origin"
-    return response
+    return _one_button(context, request, "frame.confirm", name, {"token": token})
 
 
 def invalid_invitation_page(context: PageContext, request: Request, status: HTTPStatus) -> Response:
@@ -77,6 +75,13 @@ def signed_in(context: PageContext, request: Request, target: str) -> Response:
     return _page(
         context, request, "signed_in.html", "form-action 'none'", heading="frame.sign_in.signed_in", target=target
     )
+
+
+def _one_button(context: PageContext, request: Request, what: str, name: str, sent: Mapping[str, str]) -> Response:
+    """A page that signs `name` in with one press. `what` names its texts, and `sent` is what the form sends."""
+    response = _page(context, request, "one_button.html", _OWN_FORM, what=what, name=name, sent=sent)
+    response.headers["Referrer-Policy"] = _WITH_ORIGIN
+    return response
 
 
 def _invalid(context: PageContext, request: Request, status: HTTPStatus, what: str) -> Response:

@@ -246,15 +246,15 @@ class Notifications:
         delivery, link = due.delivery, self._policy.link
         answer_url = await self._answer_url(due) if delivery.new is RunState.WAITING_USER else None
         run_url = None if link is None else link.replace("{run}", due.run.id)
-        notice = Notice.of(due.run, delivery.new, answer_url=answer_url, run_url=run_url)
-        now = self._clock()
+        style, now = self._policy.style, self._clock()
+        notice = Notice.of(due.run, delivery.new, answer_url=answer_url, run_url=run_url, zone=style.zone)
         return message(
             delivery.webhook,
             delivery.id,
             now,
             document=Notification.of(due, answer_url),
             notice=replace(notice, title=reminder_texts.prefix(due, now) + notice.title),
-            style=self._policy.style,
+            style=style,
         )
 
     async def _push_request(self, due: DueDelivery) -> HttpRequest:
@@ -287,8 +287,9 @@ class Notifications:
         status = response.status
         if 200 <= status < 300:
             return Attempt(status=status, delivered_at=self._clock())
-        error = f"the mail server returned {status} {response.text}".rstrip()
-        return self._given_up(delivery, status, error) if status >= 500 else self._failed(delivery, status, error)
+        if status >= 500:
+            return self._given_up(delivery, status, response.problem)
+        return self._failed(delivery, status, response.problem)
 
     def _responded(self, delivery: Delivery, response: Response) -> Attempt:
         status = response.status

@@ -142,7 +142,7 @@ class Digests:
             log.info("a digest was sent to %s", webhook.shown_url)
             return None
         if isinstance(response, MailResponse):
-            return _Failure(reason=f"the mail server returned {status} {response.text}".rstrip(), final=status >= 500)
+            return _Failure(reason=response.problem, final=status >= 500)
         delay_sec = requested_delay_sec(response.retry_after, self._clock())
         return _Failure(reason=f"the receiver returned {status}", final=status == _GONE, delay_sec=delay_sec)
 
@@ -154,7 +154,8 @@ class Digests:
         found = await self._store.open_questions(webhook.labels, now, MAX_LISTED)
         if not found.oldest:
             return None
-        digest = Digest(entries=await self._entries(found.oldest, webhook, number), total=found.total, at=now)
+        entries = await self._entries(found.oldest, webhook, number)
+        digest = Digest(entries=entries, total=found.total, at=now, zone=self._policy.style.zone)
         message_id = f"digest_{claim.channel[:16]}_{int(claim.due_at.timestamp())}"
         return digest_message(webhook, digest, message_id, self._policy.style.sender)
 

@@ -46,6 +46,11 @@ class MailServer:
         return urlsplit(self.url).port or _PORTS[urlsplit(self.url).scheme]
 
     @property
+    def name(self) -> str:
+        """For messages about it: `mail.example.org:587`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def is_tls(self) -> bool:
         """Whether the connection starts with TLS. Otherwise STARTTLS begins it."""
         return urlsplit(self.url).scheme == "smtps"
@@ -64,6 +69,12 @@ class MailResponse:
 
     status: int
     text: str
+    server: str
+    """Its host and port."""
+
+    @property
+    def problem(self) -> str:
+        return f"the mail server {self.server} returned {self.status} {self.text}".rstrip()
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -87,26 +98,31 @@ class MailSender:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def send(self, mail: Mail) -> MailResponse:
-        """Raises `Failed`."""
+        """Raises `Failed`, which names the mail server: it is the same for all recipients."""
         connection = _connection(self.server, mail.sender.rpartition("@")[2])
         try:
             async with asyncio.timeout(self.total_sec):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, self._send, connection, mail)
         except TimeoutError:
-            raise Failed(f"the mail server did not accept the message within {self.total_sec:g} s") from None
+            raise self._failed(f"it did not accept the message within {self.total_sec:g} s") from None
+        except Failed as error:
+            raise self._failed(str(error)) from None
         finally:
             _hang_up(connection)
+
+    def _failed(self, reason: str) -> Failed:
+        return Failed(f"mail server {self.server.name}: {reason}")
 
     def _send(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
         try:
             with closing(connection):
                 return self._converse(connection, mail)
         except smtplib.SMTPRecipientsRefused as error:
-            return _response(*next(iter(error.recipients.values())))
+            return self._response(*next(iter(error.recipients.values())))
         except smtplib.SMTPResponseException as error:
-            return _response(error.smtp_code, error.smtp_error)
+            return self._response(error.smtp_code, error.smtp_error)
         except smtplib.SMTPServerDisconnected:
-            raise Failed("the mail server closed the connection") from None
+            raise Failed("it closed the connection") from None
         except smtplib.SMTPException as error:
             raise Failed(one_line(str(error), _REPLY_CHARS)) from None
         except TimeoutError:
@@ -124,7 +140,11 @@ class MailSender:
         connection.sendmail(mail.sender, [mail.recipient], mail.content)
         with suppress(smtplib.SMTPException, OSError):
             connection.quit()
-        return MailResponse(status=250, text="")
+        return self._response(250, "")
+
+    def _response(self, status: int, text: bytes | str) -> MailResponse:
+        said = text.decode(errors="replace") if isinstance(text, bytes) else text
+        return MailResponse(status=status, text=one_line(said, _REPLY_CHARS), server=self.server.name)
 
 
 def _connection(server: MailServer, own_name: str) -> smtplib.SMTP:
@@ -154,9 +174,4 @@ def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection.starttls(context=context)
     elif not (server.is_loopback or server.allow_plaintext):
-        raise Failed("the mail server offers no STARTTLS; notifications.email.allow_plaintext = true allows that")
-
-
-def _response(status: int, text: bytes | str) -> MailResponse:
-    said = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return MailResponse(status=status, text=one_line(said, _REPLY_CHARS))
+        raise Failed("it offers no STARTTLS; notifications.email.allow_plaintext = true allows that")

@@ -66,6 +66,10 @@ class Interaction(Shape):
         dict[str, Any] | None,
         about("The JSON Schema of the answer: a scalar, or a flat object. A form always has one."),
     ]
+    secret_fields: Annotated[
+        tuple[str, ...] | None,
+        about("The fields of the answer that are secret. Null if the whole answer is. Never store or show them.", []),
+    ] = None
     context: Annotated[Any, about("Further information from the engine.")]
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
     asked_at: Annotated[Moment, about("When the question was asked.")]
@@ -108,6 +112,7 @@ class Interaction(Shape):
             questions=tuple(FormField.of(field) for field in asked.questions),
             default=asked.default,
             response_schema=asked.response_schema,
+            secret_fields=None if asked.secret else tuple(sorted(asked.secrecy.fields)),
             context=asked.context,
             attempt_number=asked.attempt_number,
             asked_at=utc(asked.asked_at),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from askback.core import token_names
 from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.interactions import InboxOrder
@@ -242,10 +243,10 @@ class TokenCreate(Body):
     name: Annotated[
         str,
         about(
-            "Whose token it is: 1 to 100 letters, digits, `.`, `_` or `-`, and a letter or digit first. Not `main`. Shown "
-            "with everything that its holder does.",
+            f"Whose token it is. It {token_names.RULE}. Shown with everything that its holder does.",
             "anna",
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+            # Not checked here, because the message would not say the rule.
+            extra_json_schema={"pattern": token_names.PATTERN},
         ),
     ]
     scopes: Annotated[

@@ -76,6 +76,18 @@ class SkillList(WholeList[Skill]):
     """The skills that a run can name, installed ones first."""
 
 
+class SkillFile(Shape):
+    """A file of a skill."""
+
+    path: Annotated[str, about("Relative to the skill's folder, with `/` between folders.", "references/style.md")]
+    size: Annotated[int, about("In bytes.", 171, ge=0)]
+    digest: Annotated[str, about("The SHA-256 of the content.", "9f86d081884c7d65…")]
+
+
+class SkillFileList(WholeList[SkillFile]):
+    """All files of a skill, by path."""
+
+
 # Engines.
 
 

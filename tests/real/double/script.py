@@ -26,6 +26,8 @@ class CallTool:
     name: str
     arguments: Mapping[str, Any]
     saying: str = ""
+    beside: tuple[CallTool, ...] = ()
+    """Further calls in the same message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

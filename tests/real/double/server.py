@@ -241,7 +241,8 @@ class _Exchange:
             case Say():
                 self._send(Answer(text=deed.text, tokens=deed.tokens))
             case CallTool():
-                self._send(Answer(text=deed.saying, calls=(Call(name=deed.name, arguments=deed.arguments),)))
+                calls = (Call(name=each.name, arguments=each.arguments) for each in (deed, *deed.beside))
+                self._send(Answer(text=deed.saying, calls=tuple(calls)))
             case Fail():
                 self._refuse(deed, f"the double fails with {deed.status}")
             case BreakOff():

@@ -35,6 +35,7 @@ def command(
     Skills are slash commands, and questions are asked in the chat. The runs belong to the server: they continue if
     the editor is closed, and can be answered elsewhere.
     """
+    options.refuse_json(as_json, "ACP")
     if not (_is_pipe(sys.stdin) and _is_pipe(sys.stdout)):
         raise click.UsageError("an editor starts this command, and speaks ACP with it; see docs/guides/acp.md")
     if missing_package():

@@ -39,10 +39,8 @@ def command(
     """Serve MCP on stdin and stdout, as a client of a running server. Runs continue when the MCP client leaves."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from askback.bootstrap.mcp import INSTALL, missing_package
-
-    if missing_package():
-        raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
+    options.refuse_json(as_json, "MCP")
+    _check_package()
 
     def server() -> tuple[str, str | None]:
         from askback.client import ServerUnreachable
@@ -85,6 +83,8 @@ def install(
     yes: bool,
 ) -> int:
     """Add Askback to the configuration of an MCP client. Everything else in the file stays, and a copy of it is kept."""
+    # Otherwise the client would start a program that fails.
+    _check_package()
     change = planned(CLIENTS[client], file, command_line(_passed_on(ctx)))
     written = not only_print and not change.present
     if written:
@@ -102,6 +102,14 @@ def install(
     else:
         output.to_stderr(f"added askback to {change.path}; restart {client}, and keep a server running: askback serve")
     return 0
+
+
+def _check_package() -> None:
+    """Raises `CommandFailed` without the extra `mcp`, with the command that installs it."""
+    from askback.bootstrap.mcp import INSTALL, missing_package
+
+    if missing_package():
+        raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
 
 
 def _confirm(change: Change) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Group
-from askback.text.formatting import one_line, printable, rfc3339
+from askback.cli.lifetimes import lifetime
+from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
     from askback.http.token_uses import TokenUses
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_LIFETIME = timedelta(days=36_500)
-_MAX_DIGITS = 12
+_HUNDRED_YEARS = "a hundred years (36500d)"
 
 
 @click.group(
@@ -83,12 +81,12 @@ def create(
     from askback.cli.audited import audited
     from askback.core.audit import Action
     from askback.core.labels import shown_labels
+    from askback.core.token_names import check_token_name
     from askback.files.atomic import make_private
     from askback.http.auth import AccessScope
 
-    if not _NAME.fullmatch(name):
-        raise click.UsageError("NAME must have 1 to 100 letters, digits, '.', '_' or '-'")
-    expires_at = None if expires_in is None else now() + _duration(expires_in)
+    check_token_name(name)
+    expires_at = None if expires_in is None else now() + lifetime(expires_in, _MAX_LIFETIME, _HUNDRED_YEARS)
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     labels = options.labels_of(label)
@@ -132,18 +130,6 @@ def _uses(settings: Settings) -> TokenUses:
     from askback.http.token_uses import TokenUses
 
     return TokenUses(settings.data_dir / "token-uses.json", now)
-
-
-def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]+)([smhdw])", text.strip(), re.ASCII)
-    if found is None:
-        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: write it as 4w, 30d, 12h, 45m or 90s")
-    unit = _UNITS[found[2]]
-    # A number of many digits is not a timedelta.
-    number = int(found[1]) if len(found[1]) <= _MAX_DIGITS else 0
-    if not 1 <= number <= _MAX_LIFETIME // timedelta(**{unit: 1}):
-        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: must be from 1s to a hundred years (36500d)")
-    return timedelta(**{unit: number})
 
 
 def _view(token: Token, uses: TokenUses) -> dict[str, Any]:

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
-    """Without a subcommand: list the webhooks of the settings, which are notified of every run of a server."""
-    from askback.settings import webhooks
+    """Without a subcommand: list the webhooks of the settings, which are notified of every run of a server.
+
+    The chats of the Telegram bot are listed with them.
+    """
+    from askback.bootstrap import delivery_policy
 
     if ctx.invoked_subcommand is not None:
         return 0
-    found = webhooks(settings)
+    found = delivery_policy(settings).webhooks
     if as_json:
         output.print_json([_view(webhook) for webhook in found])
         return 0
@@ -52,18 +55,21 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @options.common
 def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
-    """Send a test message to every webhook of the settings, or to those called NAME. Exit code 1 if one fails.
+    """Send a test message to every webhook and Telegram chat of the settings, or to those called NAME. Exit code 1 if one fails.
 
     It needs no server. The result is that of the receiver: a mail server or a push service may still lose the message.
     """
     from askback.bootstrap import delivery_policy, now
-    from askback.settings import webhooks
-    from askback.webhooks.trial import try_webhooks
+    from askback.bootstrap.telegram import trial_channels
+    from askback.webhooks.trial import Trials
 
-    chosen = _chosen(webhooks(settings), names)
+    policy = delivery_policy(settings)
+    chosen = _chosen(policy.webhooks, names)
 
     async def main() -> int:
-        trials = await try_webhooks(delivery_policy(settings), chosen, now(), url=settings.server.public_url)
+        async with trial_channels(settings) as channels:
+            sending = Trials(policy=policy, now=now(), url=settings.server.public_url, channels=channels)
+            trials = await sending.send(chosen)
         _print(trials, as_json=as_json)
         return 0 if all(each.ok for each in trials) else exit_codes.FAILED
 

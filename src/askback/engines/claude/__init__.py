@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
@@ -26,7 +28,7 @@ from askback.engines.base import (
 )
 from askback.engines.claude.models import ClaudeModels
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
-from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
+from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, START_SEC, mcp_servers
 
 _HELP, _VERSION = ("--help",), ("--version",)
 
@@ -36,8 +38,11 @@ _WITHOUT_ASKING = "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode"
 # Claude also starts turns by itself, so replayed messages mark the start of our turns. Permissions go through stdio.
 _RESIDENT = ("--input-format=stream-json", "--replay-user-messages", "--permission-prompt-tool=stdio")
 # By default Claude deletes sessions after a month, but a run may wait longer.
-_KEEPING_SESSIONS = '--settings={"cleanupPeriodDays":36500}'
+_KEEPING_SESSIONS = {"cleanupPeriodDays": 36500}
 SETTINGS = "settings"
+DEFERS = "defers"
+"""A hook can have a call made later: the program ends, and makes the call when its session is resumed."""
+_DEFERS_SINCE = (2, 1, 325)
 _MCP_FILE = ".claude/askback-mcp.json"
 
 _DEFAULT_ENV = {
@@ -103,22 +108,23 @@ class Claude:
         return (_HELP, _VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage = printed_by(results, _HELP)
+        usage, version = printed_by(results, _HELP), version_in(printed_by(results, _VERSION))
         resumes = "--resume" in usage and "stream-json" in usage
         return Probe(
             kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
             reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume with stream-json"),
-            version=version_in(printed_by(results, _VERSION)),
-            features=(SETTINGS,) if "--settings" in usage else (),
+            version=version,
+            features=_features(usage, version),
             effort=tuple(sorted(self.profiles)) if "--effort" in usage else (),
             resident="--input-format" in usage and "--replay-user-messages" in usage,
         )
 
     def launch(self, turn: Turn) -> Launch:
-        argv = _argv(turn, _WITHOUT_ASKING)
+        argv = _argv(turn, _WITHOUT_ASKING, settings=_KEEPING_SESSIONS | _hooks(turn))
         if turn.handle is not None:
             argv.append(f"--resume={session_of(self, turn.handle)}")
-        stdin = literal(turn.prompt).encode("utf-8", "replace")
+        without_prompt = turn.deferred and DEFERS in turn.probe.features
+        stdin = b"" if without_prompt else literal(turn.prompt).encode("utf-8", "replace")
         return Launch(argv=tuple(argv), env=_environment(turn), stdin=stdin, files=_mcp_file(turn))
 
     def parser(self, turn: Turn) -> ClaudeParser:
@@ -147,10 +153,26 @@ def _project(cwd: str) -> str:
     return ".claude/projects/" + re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
-def _argv(turn: Turn, *options: str) -> list[str]:
+def _features(usage: str, version: str | None) -> tuple[str, ...]:
+    if "--settings" not in usage:
+        return ()
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version or "")[:3])
+    return (SETTINGS, DEFERS) if numbers >= _DEFERS_SINCE else (SETTINGS,)
+
+
+def _hooks(turn: Turn) -> dict[str, Any]:
+    """The hook that has a question deferred until it is answered."""
+    if not turn.ask_tool or DEFERS not in turn.probe.features:
+        return {}
+    command = shlex.join((*turn.ask_tool[:-1], "--hook", turn.ask_tool[-1]))
+    hook = {"type": "command", "command": command, "timeout": START_SEC}
+    return {"hooks": {"PreToolUse": [{"matcher": f"mcp__{SERVER}__put_question", "hooks": [hook]}]}}
+
+
+def _argv(turn: Turn, *options: str, settings: Mapping[str, Any] = _KEEPING_SESSIONS) -> list[str]:
     argv = [*turn.command, *_OPTIONS, *options]
     if SETTINGS in turn.probe.features:
-        argv.append(_KEEPING_SESSIONS)
+        argv.append(f"--settings={json.dumps(settings, separators=(',', ':'))}")
     if turn.ask_tool:
         argv.append(f"--mcp-config={turn.home}/{_MCP_FILE}")
     if turn.model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -36,6 +36,7 @@ from askback.text.json_text import clean
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 _SINCE_LAST = "model_usage_since_last_result"
+_DEFERRED = "tool_deferred"
 _UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
 
 
@@ -58,6 +59,7 @@ class ClaudeParser:
         self._result: Mapping[str, Any] | None = None
         self._since_last = Usage()
         self._retrying = ""
+        self._is_named = False
         self._stderr = Tail()
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
@@ -73,9 +75,13 @@ class ClaudeParser:
         self._retrying = _retry(event) if subtype == "api_retry" else ""
         match kind:
             case "system" if subtype == "init":
+                self._is_named = True
                 yield SessionNamed(value=text_at(event, "session_id"))
             case "assistant" | "user" if not _is_synthetic(event):
                 yield from self._conversation.read(event)
+            case "result" if self._resuming and not self._is_named and text_at(event, "stop_reason") == _DEFERRED:
+                # The call that an earlier turn deferred stays deferred, and our prompt comes next.
+                return
             case "result":
                 yield from self._conversation.flush()
                 self._result = event
@@ -92,6 +98,10 @@ class ClaudeParser:
     @property
     def messages(self) -> Messages:
         return self._conversation.messages
+
+    def flush(self) -> Iterator[EngineEvent]:
+        """Complete the current message."""
+        yield from self._conversation.flush()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         stderr = self._stderr.text
@@ -111,7 +121,7 @@ class ClaudeParser:
             return TurnFailed(
                 code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(text_at(self._result, "result"))
             )
-        return self.messages.completed()
+        return replace(self.messages.completed(), deferred=text_at(self._result, "stop_reason") == _DEFERRED)
 
     def _unknown(self, words: str) -> TurnFailed | None:
         return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
@@ -266,6 +276,7 @@ class ClaudeConversation:
         self._number = 0
         self._is_ours = False
         self._is_open = False
+        self.is_paused = False
         self._asked: list[_Asking] = []
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
@@ -302,7 +313,7 @@ class ClaudeConversation:
 
     def _belongs(self, event: Mapping[str, Any]) -> bool:
         """Whether an event belongs to our turn. Failures always do: Claude may fail before it replays our message."""
-        if not self._is_open and not self._asked:
+        if not self._is_open and not self._asked and not self.is_paused:
             return False
         failed = text_at(event, "type") == "result" and (event.get("is_error") is True or event.get("num_turns") == 0)
         return self._is_ours or failed or text_at(event, "type") == "system"
@@ -311,11 +322,20 @@ class ClaudeConversation:
         for seen in self._turn.feed(stream, line):
             if isinstance(seen, TurnOver):
                 self._asked.clear()
-                was_open, self._is_open = self._is_open, False
+                was_open, self._is_open, self.is_paused = self._is_open, False, False
                 if not was_open:
                     # Claude continued without the answer. The next prompt starts a new turn.
                     continue
-            yield seen
+            if not self.is_paused:
+                yield seen
+
+    def pause(self) -> Iterator[EngineEvent]:
+        yield from self._turn.flush()
+        self._is_open, self.is_paused = False, True
+
+    def proceed(self) -> None:
+        self._said_before = self._turn.messages.said
+        self._is_open, self.is_paused = True, False
 
     # Claude's requests.
 

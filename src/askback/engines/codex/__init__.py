@@ -39,7 +39,7 @@ from askback.engines.codex.models import CodexModels
 from askback.engines.codex.strict_schema import strict_form
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
-from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, command_and_args
+from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, START_SEC, command_and_args
 
 _EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
 _SERVER_HELP = ("app-server", "--help")
@@ -210,7 +210,7 @@ def _ask_tool(turn: Turn) -> tuple[str, ...]:
     return (
         f"{table}.command={json.dumps(started['command'])}",
         f"{table}.args={json.dumps(started['args'])}",
-        f"{table}.startup_timeout_sec={CALL_SEC}",
+        f"{table}.startup_timeout_sec={START_SEC}",
         f"{table}.tool_timeout_sec={CALL_SEC}",
     )
 

@@ -62,6 +62,7 @@ class AppServerConversation:
         self._prompt = ""
         self._asked: deque[tuple[Json, UserInput | Form]] = deque()
         self._stderr = Tail()
+        self.is_paused = False
         self._begin()
         self._is_open = False
 
@@ -100,6 +101,16 @@ class AppServerConversation:
             yield from self._read_request(method, message["id"], params)
         elif text_at(params, "threadId") == self._thread_id and (self._is_open or self._asked):
             yield from self._read_event(method, params)
+        elif method == "turn/completed" and text_at(params, "threadId") == self._thread_id:
+            self.is_paused = False
+
+    def pause(self) -> Iterator[EngineEvent]:
+        self._is_open, self.is_paused = False, True
+        return iter(())
+
+    def proceed(self) -> None:
+        self.is_paused = False
+        self._begin()
 
     # Responses to our requests.
 

@@ -7,8 +7,9 @@ from typing import Any
 from askback.engines.base import Turn
 
 SERVER = "askback"
-CALL_SEC = 60
-"""How long a call may take. A question is checked at once, so this is only for a busy machine."""
+START_SEC = 60
+CALL_SEC = 7 * 24 * 3600
+"""How long a call may take. In a process that stays, it waits for the user. Askback ends the wait long before."""
 
 
 def command_and_args(turn: Turn) -> dict[str, Any]:

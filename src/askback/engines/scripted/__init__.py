@@ -209,6 +209,7 @@ class ScriptedConversation:
     def __init__(self) -> None:
         self._turn = ScriptedParser()
         self._is_open = False
+        self.is_paused = False
         self._asked: tuple[str, Question] | None = None
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
@@ -222,6 +223,8 @@ class ScriptedConversation:
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         event = decode_line(line) if stream is Stream.STDOUT else None
+        if self.is_paused and event is not None and text_at(event, "type") in ("turn.completed", "turn.failed"):
+            self.is_paused = False
         if stream is Stream.STDOUT and not self._is_open:
             return
         if event is not None and text_at(event, "type") == "question":
@@ -233,6 +236,13 @@ class ScriptedConversation:
         for seen in self._turn.feed(stream, line):
             self._is_open = self._is_open and not isinstance(seen, TurnOver)
             yield seen
+
+    def pause(self) -> Iterator[EngineEvent]:
+        self._is_open, self.is_paused = False, True
+        return iter(())
+
+    def proceed(self) -> None:
+        self._turn, self._is_open, self.is_paused = ScriptedParser(), True, False
 
     def outcome(self) -> Completed | TurnFailed:
         return self._turn.ending() or self._turn.messages.completed()

@@ -6,8 +6,9 @@ const PREFIX = "askback-draft ";
  * The draft of one question; null if its answer is secret.
  * @returns {{read(): unknown, keep(value: unknown): void, drop(): void} | null}
  */
-export function draftOf(runId, { interaction_id: id, kind, response_schema: schema }) {
-  if (kind === "secret" || kind === "file" || isPrivate(schema)) return null;
+export function draftOf(runId, { interaction_id: id, kind, response_schema: schema, secret_fields: secrets }) {
+  // The server knows what is secret, also behind references.
+  if (!secrets || kind === "file" || isFile(schema)) return null;
   const key = `${PREFIX}${runId} ${id}`;
   return {
     read() {
@@ -20,7 +21,7 @@ export function draftOf(runId, { interaction_id: id, kind, response_schema: sche
     keep(value) {
       try {
         if (value === undefined || value === "") sessionStorage.removeItem(key);
-        else sessionStorage.setItem(key, JSON.stringify(publicPart(schema, value)));
+        else sessionStorage.setItem(key, JSON.stringify(publicPart(value, secrets, schema)));
       } catch {
         // Without storage, or if it is full, the draft lasts for this page.
       }
@@ -58,11 +59,13 @@ export function draftText(value) {
   return words.length > 0 ? words.join("\n") : null;
 }
 
-function isPrivate(schema) {
-  return schema?.format === "password" || schema?.writeOnly === true || schema?.["x-input-source"] === "file";
+function isFile(schema) {
+  return schema?.["x-input-source"] === "file";
 }
 
-function publicPart(schema, value) {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
-  return Object.fromEntries(Object.entries(value).filter(([name]) => !isPrivate(schema?.properties?.[name])));
+function publicPart(value, secrets, schema) {
+  // A value without names could be one of the secrets.
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return secrets.length > 0 ? null : value;
+  const kept = ([name]) => !secrets.includes(name) && !isFile(schema?.properties?.[name]);
+  return Object.fromEntries(Object.entries(value).filter(kept));
 }

@@ -27,11 +27,11 @@ export function formAnswers(asked, response) {
 
 /** An answer as text that its author can copy; null if there is nothing to show, or if it is secret. */
 export function answerAsText(asked, response) {
-  const { properties, ...rest } = asked.response_schema ?? {};
-  if (asked.kind === "secret" || mayHide(rest)) return null;
+  const { secret_fields: secrets } = asked;
+  if (!secrets) return null;
   const questions = fieldsOf(asked, response);
-  if (questions === null) return inWords(response, asked) || null;
-  const given = questions.filter(({ id, response_schema: schema }) => Object.hasOwn(response, id) && !mayHide(schema));
+  if (questions === null) return secrets.length > 0 ? null : inWords(response, asked) || null;
+  const given = questions.filter(({ id }) => Object.hasOwn(response, id) && !secrets.includes(id));
   return given.map((field) => `${introduced(field.prompt)} ${answerOf(field, response).textContent}`).join("\n") || null;
 }
 
@@ -47,11 +47,6 @@ function fieldsOf({ questions, response_schema: schema }, response) {
 /** `Days:`, but `How many days?` */
 function introduced(title) {
   return /[?!.:…？！。：]$/.test(title) ? title : `${title}:`;
-}
-
-/** Whether a schema declares a secret anywhere in it. */
-function mayHide(schema) {
-  return /"password"|"writeOnly"/.test(JSON.stringify(schema ?? null));
 }
 
 /** The server sends null for a secret; what is missing was left out. */

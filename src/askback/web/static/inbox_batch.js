@@ -10,8 +10,8 @@ import { t } from "./translations.js";
 const GONE = 409;
 
 /** Equal for questions that one answer fits; null for a question that must be answered alone. */
-export function likeness({ skill, prompt, kind, options, response_schema: schema }) {
-  if (kind === "secret" || kind === "file" || JSON.stringify(schema ?? null).match(/x-input-source|password|writeOnly/)) return null;
+export function likeness({ skill, prompt, kind, options, response_schema: schema, secret_fields: secrets }) {
+  if (!secrets || secrets.length > 0 || kind === "file" || JSON.stringify(schema ?? null).includes("x-input-source")) return null;
   return JSON.stringify([skill, prompt, kind, options, schema]);
 }
 

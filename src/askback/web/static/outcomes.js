@@ -49,8 +49,12 @@ export function whoText({ name, via }) {
   return t("frame.who", { who: shortened(name), way: known(key) ? t(key) : via });
 }
 
-/** Somebody else was faster; by name, if a person was. Or the question was closed without an answer. */
+/**
+ * Somebody else was faster; by name, if a person was. Or the question was closed without an answer.
+ * @param {?object} closed null if it is not known which question the answer was for
+ */
 export function takenText(closed) {
+  if (closed === null) return t("inbox.taken");
   if (closed.outcome !== "answered") return t("form.gone");
   const by = closedBy(closed);
   return by === null ? t("inbox.taken") : t("inbox.taken.by", { who: by });

@@ -8,7 +8,7 @@ import { t } from "./translations.js";
 
 const DAY_SEC = 86_400;
 const INVALID = 422;
-const NAME = /^[A-Za-z0-9._-]{1,100}$/;
+const NAME = /^(?!askback$)[a-z0-9][a-z0-9._-]{0,99}$/i;
 const LOOPBACK = /^(localhost|127\.|\[::1\]|0\.0\.0\.0)|\.localhost$/;
 const SCOPES = ["answer", "read", "submit", "admin"];
 const form = document.getElementById("add");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, assert_never
 
 from askback.core.webhooks import Webhook, WebhookKind
@@ -26,6 +26,8 @@ class MessageStyle:
     """Whether a button may answer at once. The service that carries the message could then answer, too."""
     sender: str | None = None
     """Of e-mails."""
+    zone: tzinfo = UTC
+    """In which deadlines are shown."""
 
 
 def message(

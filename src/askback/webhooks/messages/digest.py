@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from html import escape
 from typing import Any, assert_never
 
@@ -12,15 +12,15 @@ import msgspec
 
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.text.formatting import count, one_line
+from askback.text.formatting import count, moment, one_line
 from askback.webhooks.messages.http_request import HttpRequest, json_request
 from askback.webhooks.messages.mail import Mail, MailContent, composed, link, page
-from askback.webhooks.messages.notice import utc_text
+from askback.webhooks.messages.notice import subject
 from askback.webhooks.messages.ntfy import HIGH, REQUEST_BYTES, published
 from askback.webhooks.messages.slack import URL_CHARS, button, date, escaped, inactive, mrkdwn
 from askback.webhooks.sender import Refused
 
-_SKILL_CHARS = 60
+_SUBJECT_CHARS = 80
 _QUESTION_CHARS = 150
 _NTFY_BYTES = 4000
 """An ntfy server with default settings makes a file of a message with more than 4,096 bytes."""
@@ -35,7 +35,8 @@ _FORWARD = (
 class DigestEntry:
     """One open question."""
 
-    skill: str
+    about: str
+    """The skill and the summary of the run."""
     question: str
     asked_at: datetime
     deadline: datetime | None
@@ -50,7 +51,7 @@ class DigestEntry:
         assert asked is not None, "only open questions are listed"
         lines = [one_line(line, _QUESTION_CHARS) for line in asked.heading.splitlines()]
         return cls(
-            skill=one_line(run.skill.id, _SKILL_CHARS) or "a skill",
+            about=subject(run, _SUBJECT_CHARS),
             question=next(filter(None, lines), "a question without text"),
             asked_at=asked.asked_at,
             deadline=run.wait_deadline_at,
@@ -74,6 +75,8 @@ class Digest:
     entries: tuple[DigestEntry, ...]
     total: int
     at: datetime
+    zone: tzinfo = UTC
+    """In which deadlines are shown."""
 
     @property
     def title(self) -> str:
@@ -90,7 +93,7 @@ class Digest:
         age = f"asked {_age((self.at - entry.asked_at).total_seconds())} ago"
         if entry.deadline is None:
             return age
-        return f"{age}, answer by {deadline or utc_text(entry.deadline)}"
+        return f"{age}, answer by {deadline or moment(entry.deadline, self.zone)}"
 
 
 def digest_message(webhook: Webhook, digest: Digest, message_id: str, sender: str | None) -> HttpRequest | Mail:
@@ -142,7 +145,7 @@ def _plain_list(digest: Digest) -> str:
 
 def _plain_entries(digest: Digest) -> Iterator[str]:
     for number, entry in enumerate(digest.entries, 1):
-        lines = [f"{number}. {entry.skill}: {entry.question}", f"({digest.when(entry)})"]
+        lines = [f"{number}. {entry.about}: {entry.question}", f"({digest.when(entry)})"]
         yield "\n".join(lines if entry.url is None else [*lines, entry.url])
 
 
@@ -156,7 +159,7 @@ def _rest(digest: Digest) -> tuple[str, ...]:
 def _slack(webhook: Webhook, digest: Digest) -> HttpRequest:
     """Services that know no blocks show the text."""
     listed = [_mrkdwn(digest, entry) for entry in digest.entries]
-    inert = [replace(each, skill=inactive(each.skill), question=inactive(each.question)) for each in digest.entries]
+    inert = [replace(each, about=inactive(each.about), question=inactive(each.question)) for each in digest.entries]
     urls = ["" if entry.url is None else f"\n<{entry.url}>" for entry in digest.entries]
     title = f"*{escaped(digest.title, _ESCAPED_CHARS)}*"
     shown = [_mrkdwn(digest, entry) + url for entry, url in zip(inert, urls, strict=True)]
@@ -171,9 +174,9 @@ def _slack(webhook: Webhook, digest: Digest) -> HttpRequest:
 
 
 def _mrkdwn(digest: Digest, entry: DigestEntry) -> str:
-    deadline = None if entry.deadline is None else date(entry.deadline)
-    skill, question = (escaped(text, _ESCAPED_CHARS) for text in (entry.skill, entry.question))
-    return f"• {skill}: {question} ({digest.when(entry, deadline)})"
+    deadline = None if entry.deadline is None else date(entry.deadline, digest.zone)
+    about, question = (escaped(text, _ESCAPED_CHARS) for text in (entry.about, entry.question))
+    return f"• {about}: {question} ({digest.when(entry, deadline)})"
 
 
 def _section(text: str, entry: DigestEntry | None = None, action_id: str = "") -> dict[str, Any]:
@@ -198,7 +201,7 @@ def _html(digest: Digest) -> str:
     for entry in digest.entries:
         opening = "" if entry.url is None else f"<br>{link(entry.url, entry.url_label)}"
         about = f"<span style='color:#666'>{escape(digest.when(entry))}</span>"
-        body.append(f"<p><b>{escape(entry.skill)}</b>: {escape(entry.question)}<br>{about}{opening}</p>")
+        body.append(f"<p><b>{escape(entry.about)}</b>: {escape(entry.question)}<br>{about}{opening}</p>")
     body += [f"<p>{escape(text)}</p>" for text in _rest(digest)]
     if any(entry.answer_url for entry in digest.entries):
         body.append(f"<p style='color:#666;font-size:12px'>{escape(_FORWARD)}</p>")

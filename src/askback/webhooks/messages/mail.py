@@ -106,13 +106,13 @@ def _subject(notice: Notice) -> str:
 
 
 def _plain(notice: Notice) -> str:
-    parts = [notice.title, notice.text]
+    parts = [notice.title, notice.text, *([notice.context] if notice.context else [])]
     if notice.choices:
         parts += [f"{each.label}\n{each.url}" for each in notice.choices]
     else:
         parts += [f"- {label}" for label in notice.labels]
     if notice.answer_url is not None:
-        parts.append(f"Answer in your own words, or with a file:\n{notice.answer_url}")
+        parts.append(f"{notice.how}:\n{notice.answer_url}")
     elif notice.run_url is not None:
         parts.append(notice.run_url)
     if notice.deadline_text is not None:
@@ -125,12 +125,14 @@ def _plain(notice: Notice) -> str:
 def _html(notice: Notice) -> str:
     body = [f"<h2 style='font-size:18px'>{escape(notice.title)}</h2>"]
     body.append(f"<p style='white-space:pre-wrap'>{escape(notice.text)}</p>")
+    if notice.context:
+        body.append(f"<p style='white-space:pre-wrap;color:#444'>{escape(notice.context)}</p>")
     if notice.choices:
         body += [f"<div>{link(each.url, each.label)}</div>" for each in notice.choices]
     elif notice.labels:
         body.append(f"<ul>{''.join(f'<li>{escape(label)}</li>' for label in notice.labels)}</ul>")
     if notice.answer_url is not None:
-        body.append(f"<div>{link(notice.answer_url, 'Answer…')}</div>")
+        body.append(f"<p>{escape(notice.how)}:</p><div>{link(notice.answer_url, 'Answer…')}</div>")
     elif notice.run_url is not None:
         body.append(f"<div>{link(notice.run_url, 'Open the run')}</div>")
     if notice.deadline_text is not None:

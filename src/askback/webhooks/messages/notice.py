@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.core.runs import Run, RunState
-from askback.text.formatting import one_line, printable
+from askback.skills.field_values import readable
+from askback.text.formatting import moment, one_line, printable
 
-_TITLE_CHARS = 100
+_SKILL_CHARS = 100
+_SUBJECT_CHARS = 120
+_CONTEXT_CHARS = 4000
 _LABEL_CHARS = 200
 _FIELD_CHARS = 300
 
@@ -29,11 +32,17 @@ class Choice:
 class Notice:
     title: str
     text: str
+    context: str = ""
+    """What the engine says about its question."""
     skill: str = ""
     run_id: str = ""
     tag: str | None = None
     """The name of an emoji."""
     deadline: datetime | None = None
+    zone: tzinfo = UTC
+    """In which the deadline is shown."""
+    how: str = ""
+    """How the question is answered on its page."""
     labels: tuple[str, ...] = ()
     """Of all options of the question."""
     values: tuple[Json, ...] = ()
@@ -43,18 +52,28 @@ class Notice:
     """The page of the run, from `notifications.link`."""
 
     @classmethod
-    def of(cls, run: Run, state: RunState, *, answer_url: str | None = None, run_url: str | None = None) -> Notice:
+    def of(
+        cls,
+        run: Run,
+        state: RunState,
+        *,
+        answer_url: str | None = None,
+        run_url: str | None = None,
+        zone: tzinfo = UTC,
+    ) -> Notice:
         """The notice of a change of state. `run` is the run right after the change."""
-        skill = one_line(run.skill.id, _TITLE_CHARS) or "a skill"
         asked = run.pending_interaction if state is RunState.WAITING_USER else None
         options = () if asked is None or asked.asks_secrets else asked.options
         return cls(
-            title=f"{skill} {_happened(state)}",
+            title=f"{subject(run, _SUBJECT_CHARS)} {_happened(state)}",
             text=_text(run, state, asked),
-            skill=skill,
+            context="" if asked is None else _context(asked),
+            skill=one_line(run.skill.id, _SKILL_CHARS) or "a skill",
             run_id=run.id,
             tag=_TAGS.get(state),
             deadline=None if asked is None else run.wait_deadline_at,
+            zone=zone,
+            how="" if asked is None else _how(asked),
             labels=tuple(_label(number, option) for number, option in enumerate(options, 1)),
             values=tuple(option_value(option) for option in options),
             answer_url=None if asked is None else answer_url,
@@ -82,11 +101,13 @@ class Notice:
 
     @property
     def deadline_text(self) -> str | None:
-        return None if self.deadline is None else utc_text(self.deadline)
+        return None if self.deadline is None else moment(self.deadline, self.zone)
 
 
-def utc_text(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+def subject(run: Run, most: int) -> str:
+    """The skill, with the summary of the input: several runs of a skill may ask at the same time. Never empty."""
+    about = f"{run.skill.id} ({run.summary})" if run.summary else run.skill.id
+    return one_line(about, most) or "a skill"
 
 
 def shortened(text: str, most: int) -> str:
@@ -121,6 +142,22 @@ def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
     if state is RunState.FAILED and run.error is not None:
         return printable(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"
+
+
+def _context(asked: Interaction) -> str:
+    return "" if asked.context is None else shortened(printable(readable(asked.context)).strip(), _CONTEXT_CHARS)
+
+
+def _how(asked: Interaction) -> str:
+    if asked.asks_secrets:
+        return "The answer is secret: enter it on this page, and never in a message"
+    if asked.kind == "file":
+        return "Answer with a file"
+    if asked.questions or (asked.response_schema or {}).get("type") == "object":
+        return "Fill in the form"
+    if asked.response_schema is not None:
+        return "Answer here"
+    return "Or answer in your own words" if asked.options else "Answer in your own words"
 
 
 def _fields(asked: Interaction) -> Iterator[str]:

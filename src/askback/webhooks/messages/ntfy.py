@@ -22,6 +22,8 @@ from askback.webhooks.sender import Refused
 _MAX_ACTIONS = 3
 _TEXT_BYTES = 1500
 _OPTIONS_BYTES = 600
+_CONTEXT_BYTES = (1000, 500, 250, 0)
+"""The first that leaves room for everything else."""
 _LABEL_CHARS = 40
 _REPLY_BYTES = 300
 REQUEST_BYTES = 8000
@@ -33,7 +35,7 @@ def ntfy(webhook: Webhook, notice: Notice, *, answer_buttons: bool) -> HttpReque
     """`answer_buttons`: buttons answer at once, with a request whose content the ntfy server sees."""
     message: dict[str, Any] = {
         "title": notice.title,
-        "message": _text(notice),
+        "message": _text(notice, ""),
         "priority": HIGH if notice.is_question else _DEFAULT,
     }
     if notice.tag is not None:
@@ -41,6 +43,8 @@ def ntfy(webhook: Webhook, notice: Notice, *, answer_buttons: bool) -> HttpReque
     if notice.url is not None:
         message["click"] = notice.url
     _add_actions(message, [_action(each, answer=answer_buttons) for each in notice.choices[:_MAX_ACTIONS]])
+    if notice.context:
+        _add_context(message, notice)
     return published(webhook, message)
 
 
@@ -60,8 +64,8 @@ def _split(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(path=f"{folder}/")), topic
 
 
-def _text(notice: Notice) -> str:
-    parts = [shortened_bytes(notice.text, _TEXT_BYTES)]
+def _text(notice: Notice, context: str) -> str:
+    parts = [shortened_bytes(notice.text, _TEXT_BYTES), *([context] if context else [])]
     if len(notice.labels) > _MAX_ACTIONS or (notice.labels and notice.answer_url is None):
         listed = "\n".join(f"• {label}" for label in notice.labels)
         parts.append(shortened_bytes(listed, _OPTIONS_BYTES))
@@ -93,3 +97,12 @@ def _add_actions(message: dict[str, Any], actions: list[dict[str, Any]]) -> None
         actions = actions[:-1]
     if actions:
         message["actions"] = actions
+
+
+def _add_context(message: dict[str, Any], notice: Notice) -> None:
+    """As much of it as fits into the request."""
+    for most in _CONTEXT_BYTES:
+        context = shortened_bytes(notice.context, most) if most else ""
+        message["message"] = _text(notice, context)
+        if len(msgspec.json.encode(message)) <= REQUEST_BYTES:
+            return

@@ -7,12 +7,13 @@ in the text keep mentions, links and pictures of an engine from working in eithe
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from askback.core.webhooks import Webhook
+from askback.text.formatting import moment
 from askback.webhooks.messages.http_request import HttpRequest, json_request
-from askback.webhooks.messages.notice import Notice, shortened, utc_text
+from askback.webhooks.messages.notice import Notice, shortened
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ACTIVE = re.compile(r"[@#~`\]:]|www(?=\.)", re.IGNORECASE)
@@ -21,6 +22,7 @@ _INVISIBLE_SPACE = "\u200b"
 _TEXT_CHARS = 500
 SECTION_CHARS = 3000
 _OPTIONS_CHARS = 1000
+_CONTEXT_CHARS = 700
 _BUTTON_CHARS = 75
 URL_CHARS = 3000
 _MAX_BUTTONS = 5
@@ -35,15 +37,17 @@ def slack(webhook: Webhook, notice: Notice) -> HttpRequest:
 
 def _text(notice: Notice) -> str:
     """What a notification of Slack shows, and the message of services that know no blocks."""
-    title, said = inactive(notice.title), inactive(shortened(notice.text, _TEXT_CHARS))
-    text = f"*{escaped(title, _TEXT_CHARS)}*\n{escaped(said, SECTION_CHARS)}"
+    title = escaped(inactive(notice.title), _TEXT_CHARS)
+    parts = [notice.text, *([notice.context] if notice.context else [])]
+    said = (escaped(inactive(shortened(part, _TEXT_CHARS)), SECTION_CHARS) for part in parts)
+    text = f"*{title}*\n" + "\n\n".join(said)
     return text if notice.url is None else f"{text}\n<{notice.url}>"
 
 
 def _blocks(notice: Notice, answer_url: str) -> list[dict[str, Any]]:
     about = [mrkdwn(escaped(notice.skill, SECTION_CHARS)), mrkdwn(f"Run {notice.run_id}")]
     if notice.deadline is not None:
-        about.append(mrkdwn(f"Answer by {date(notice.deadline)}"))
+        about.append(mrkdwn(f"Answer by {date(notice.deadline, notice.zone)}"))
     buttons = [
         button(f"choose-{place}", each.label, each.url) for place, each in enumerate(notice.choices[:_MAX_BUTTONS])
     ]
@@ -61,13 +65,15 @@ def _question(notice: Notice) -> str:
     if len(notice.labels) > _MAX_BUTTONS:
         listed = "\n".join(f"• {label}" for label in notice.labels)
         options = "\n" + escaped(listed, _OPTIONS_CHARS)
+    context = "\n\n" + escaped(notice.context, _CONTEXT_CHARS) if notice.context else ""
     title = f"*{escaped(notice.title, _TEXT_CHARS)}*\n"
-    return title + escaped(notice.text, SECTION_CHARS - len(title) - len(options)) + options
+    rest = context + options
+    return title + escaped(notice.text, SECTION_CHARS - len(title) - len(rest)) + rest
 
 
-def date(at: datetime) -> str:
-    """Shown in the time zone of the reader."""
-    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}}, {{time}}|{utc_text(at)}>"
+def date(at: datetime, zone: tzinfo) -> str:
+    """Shown in the time zone of the reader; by other programs than Slack, in `zone`."""
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}}, {{time}}|{moment(at, zone)}>"
 
 
 def button(action_id: str, label: str, url: str) -> dict[str, Any]:

@@ -1,28 +1,32 @@
 """The question that an engine's ask tool puts in a turn: checked at the call, kept until the turn is over.
 
 It is only kept in memory. A turn that is interrupted by the end of this program is repeated, and asks again; so a run has
-its question once.
+its question once. A call that is held waits for the answer, also while the run waits. It is only a shortcut: the run has
+its question like any other, and an answer that cannot be given to the call is the next message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from dataclasses import dataclass
 
 from askback.core.interactions import Json, Question
-from askback.core.runs import Mode, Run
+from askback.core.runs import Mode
 from askback.engines.answers.tool_calls import read_call
 from askback.engines.base import AskToolEngine, Engine
 from askback.installed.probes import EngineSetup
-from askback.process.ask_socket import AskSocket
+from askback.process.ask_socket import Answer, AskSocket, HeldCall
+from askback.process.ask_tool_program import RECORDED
 from askback.process.workspace import Workspace
+
+__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool"]
 
 log = logging.getLogger(__name__)
 
-PARTING_SEC = 60.0
-"""How long a turn may continue after its question. A model needs one more request to end its turn."""
-
-RECORDED = "The question is recorded. End your turn now: the answer will be your next message."
+MAX_RESULT_BYTES = 6_000
+"""Engines cut long results of tools. A longer answer is a message."""
 _NO_TURN = "No turn is open in which a question could be asked."
 _ONE_ONLY = (
     "This turn already has a question, and this one was not recorded. End your turn now. "
@@ -35,18 +39,35 @@ def has_ask_tool(engine: Engine, setup: EngineSetup, mode: Mode) -> bool:
     return able and setup.ask_tool and mode is Mode.INTERACTIVE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredCall:
+    """A call that ended the last turn without being made. `answer` is its result; None if the answer is a message."""
+
+    answer: str | None
+
+
+def fits_result(text: str) -> bool:
+    """Whether an answer can be the result of a call."""
+    return len(json.dumps(text)) <= MAX_RESULT_BYTES
+
+
 class AskDesk:
     """Takes the questions of one process, at most one in a turn. A call that is repeated is accepted again."""
 
     def __init__(self) -> None:
         self.question: Question | None = None
-        self._put = asyncio.Event()
+        self.put = asyncio.Event()
+        """Set when the turn has its question."""
         self._is_open = False
+        self._may_hold = False
+        self._deferred: DeferredCall | None = None
+        self._calls: list[HeldCall] = []
+        """Those that wait for an answer."""
         self._socket: AskSocket | None = None
 
     async def open(self, workspace: Workspace) -> None:
         """Let the processes of a run reach it, through a socket in the run's folder."""
-        listening = AskSocket(workspace.tmp, self.take)
+        listening = AskSocket(workspace.tmp, self.take, self.defer)
         try:
             await listening.open()
         except OSError as error:
@@ -59,18 +80,45 @@ class AskDesk:
         if self._socket is not None:
             self._socket.close()
 
-    def begin_turn(self) -> None:
-        self.question, self._is_open = None, True
-        self._put.clear()
+    def begin_turn(self, *, may_hold: bool, deferred: DeferredCall | None = None) -> None:
+        """`may_hold`: calls wait until it is known whether they can wait for the answer.
+
+        `deferred`: the call that the engine has not made in its last turn, and makes first in this one.
+        """
+        self.question, self._is_open, self._may_hold = None, True, may_hold
+        self._deferred = deferred
+        self.put.clear()
 
     def end_turn(self) -> None:
         """Take no more questions. The one of the turn stays until the next."""
         self._is_open = False
 
-    def take(self, arguments: Json) -> tuple[bool, str]:
-        """Whether the question is accepted, and what the model gets to read."""
+    @property
+    def has_answer_left(self) -> bool:
+        """Whether the engine has not made the call that the answer of this turn is for."""
+        return self._deferred is not None and self._deferred.answer is not None
+
+    def defer(self, arguments: Json) -> bool:
+        """Whether a call is to be deferred: it asks a proper question, which is then that of the turn."""
+        if self._deferred is not None and self._deferred.answer is not None:
+            return False
+        if self._deferred is not None:
+            # It stays deferred, once: its answer is a message.
+            self._deferred = None
+            return True
+        put = read_call(arguments)
+        if not self._is_open or put.problems or self.question not in (None, put.question):
+            return False
+        self.question = put.question
+        self.put.set()
+        return True
+
+    def take(self, arguments: Json) -> Answer | HeldCall:
         if not self._is_open:
             return False, _NO_TURN
+        if self._deferred is not None:
+            answer, self._deferred = self._deferred.answer, None
+            return True, RECORDED if answer is None else answer
         put = read_call(arguments)
         if put.problems:
             listed = "\n".join(f"- {problem}" for problem in put.problems)
@@ -78,10 +126,40 @@ class AskDesk:
         if self.question is not None and self.question != put.question:
             return False, _ONE_ONLY
         self.question = put.question
-        self._put.set()
-        return True, RECORDED
+        self.put.set()
+        if not self._may_hold:
+            return True, RECORDED
+        call = HeldCall()
+        self._calls = [*self._waiting, call]
+        return call
 
-    async def overdue(self, run: Run) -> None:
-        """Wait until a turn that has asked should have ended. A sticky run would end with its process, so it may continue."""
-        await self._put.wait()
-        await (asyncio.Event().wait() if run.sticky else asyncio.sleep(PARTING_SEC))
+    # Held calls.
+
+    @property
+    def _waiting(self) -> list[HeldCall]:
+        return [call for call in self._calls if not call.gone.is_set()]
+
+    @property
+    def holds(self) -> bool:
+        """Whether a call waits for its answer."""
+        return bool(self._waiting)
+
+    async def gone(self) -> None:
+        """Wait until no call waits any more."""
+        for call in self._calls:
+            await call.gone.wait()
+
+    def park(self) -> None:
+        """Have the model end its turn: the answer will be its next message."""
+        self._may_hold = False
+        for call in self._waiting:
+            call.tell(True, RECORDED)
+
+    async def answer(self, text: str) -> bool:
+        """Give the answer to the calls that wait. False if the engine may not have got it."""
+        calls = self._waiting
+        for call in calls:
+            call.tell(True, text)
+        for call in calls:
+            await call.gone.wait()
+        return bool(calls) and all(call.delivered for call in calls)

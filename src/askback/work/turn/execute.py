@@ -24,7 +24,9 @@ from askback.engines.base import Completed, Exit, TurnFailed
 from askback.store.base import move
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
+from askback.work.turn.deferring import note_deferred
 from askback.work.turn.file_names import mask_names
+from askback.work.turn.holding import after_question, instruct
 from askback.work.turn.observe import EventFeed, TurnObserver
 from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
@@ -39,6 +41,7 @@ LINGER_SEC = 5.0
 """How long the process of one turn may live after the engine's own end-of-turn event."""
 _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
+_CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
@@ -122,7 +125,7 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
             except Stopped:
                 return self._stopped(run)
-        elif not run.sticky and (not self._process.usable or self._process.child.is_stopped):
+        elif not run.sticky and (not self._process.keepable or self._process.child.is_stopped):
             return await self._not_warm(run)
         elif self._process.child.has_exited:
             error = _limit_error(run, self._process)
@@ -153,6 +156,8 @@ class RunExecutor:
         return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
 
     def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
+        if process.desk.has_answer_left and not process.child.lost:
+            return self._stopped(run, _CALL_NOT_MADE)
         if process.child.lost or not process.continued:
             return self._stopped(run)
         if process.unresponsive and self._control.reason is None:
@@ -175,6 +180,7 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            await asyncio.to_thread(_note_deferred, process, result)
             warnings = await record_end(self._context, run, process.prepared.redactor)
             await mask_names(self._context, run, process.prepared)
             await record_versions(self._context, run)
@@ -202,6 +208,8 @@ class RunExecutor:
             return None
         async with process.reader_lock:
             result = await self._context.parsing.run(read, observer.printed)
+        if process.desk.has_answer_left:
+            return None
         if isinstance(result, Completed):
             await observer.take_end(result)
         return result
@@ -215,7 +223,7 @@ class RunExecutor:
             self._control.wait,
             observer.strayed.wait,
             process.child.over_limit.wait,
-            partial(process.desk.overdue, run),
+            partial(after_question, run, process, observer),
         )
         async with asyncio.TaskGroup() as group:
             signs = [group.create_task(wait()) for wait in waits]
@@ -305,7 +313,7 @@ class RunExecutor:
     @property
     def warm_pid(self) -> int | None:
         """The process that can be kept while its resumable run waits; None if there is none."""
-        return self._process.child.identity.pid if self._process is not None and self._process.usable else None
+        return self._process.child.identity.pid if self._process is not None and self._process.keepable else None
 
     async def save_home(self, run: Run) -> None:
         """Save the home now, while the run waits: its next turn then begins sooner."""
@@ -314,14 +322,15 @@ class RunExecutor:
     async def idle(self, settled: asyncio.Event, seconds: float) -> bool:
         """Keep the process until `settled` is set. False if it was not within this time, or the process has ended."""
         process = self._process
-        if process is None or not process.usable:
+        if process is None or not process.keepable:
             return settled.is_set()
-        await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, timeout=seconds)
+        call_lost = [process.desk.gone] if process.paused else []
+        await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, *call_lost, timeout=seconds)
         return settled.is_set()
 
     @property
     def is_usable(self) -> bool:
-        return self._process is not None and self._process.usable
+        return self._process is not None and self._process.keepable
 
 
 async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
@@ -339,11 +348,8 @@ async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) ->
     Returns before the end of the turn if a process that was kept does not read the instructions.
     """
     if process.conversation is not None:
-        instructions = process.prepared.instructions
-        async with process.reader_lock:
-            said = tuple(process.conversation.say(instructions.prompt, instructions.reply))
-        await observer.report(said)
-        if _was_kept(run, process) and not await process.reads():
+        told = await instruct(process, observer)
+        if not told or (_was_kept(run, process) and not await process.reads()):
             process.unresponsive = True
             return
     await observer.turn_over.wait()
@@ -365,6 +371,11 @@ def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
     """Also true for a process that was ended because it did not respond."""
     in_time = process.unresponsive or not ended.timed_out
     return in_time and not ended.over_limit and process.child.breach is None
+
+
+def _note_deferred(process: EngineProcess, result: Completed | TurnFailed | None) -> None:
+    deferred = isinstance(result, Completed) and result.deferred and process.desk.question is not None
+    note_deferred(process.prepared.workspace, deferred=deferred)
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:

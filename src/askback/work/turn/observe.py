@@ -96,6 +96,8 @@ class TurnObserver:
         self.turn_over = asyncio.Event()
         self.session: str | None = None
         self.asked: Question | None = None
+        self.open_calls: set[str] = set()
+        """The calls of tools that have started and not ended."""
         self.redactor = redactor
         self.printed = 0
         """Bytes that the turn has printed."""
@@ -182,9 +184,11 @@ class TurnObserver:
                 self._messages_reported += 1
                 await self._event(EventType.ASSISTANT_MESSAGE, text=_cut(text, _MAX_MESSAGE_TEXT))
             case ToolStarted():
+                self.open_calls.add(seen.call_id)
                 detail = _cut(seen.detail, _MAX_TOOL_TEXT)
                 await self._event(EventType.TOOL_STARTED, **_call(seen), detail=detail)
             case ToolEnded():
+                self.open_calls.discard(seen.call_id)
                 output = _cut(seen.output, _MAX_TOOL_TEXT)
                 await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
             case _:

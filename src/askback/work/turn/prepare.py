@@ -21,8 +21,9 @@ from askback.process.workdirs import WorkdirUnavailable
 from askback.process.workspace import Workspace
 from askback.skills.package import SkillPackage
 from askback.text.redaction import Redactor
-from askback.work.turn.asking import has_ask_tool
+from askback.work.turn.asking import DeferredCall, has_ask_tool
 from askback.work.turn.context import TurnContext
+from askback.work.turn.deferring import deferred_call
 from askback.work.turn.instructions import Instructions, build_instructions, skill_dir
 from askback.work.turn.shortage import CannotStart
 
@@ -42,6 +43,8 @@ class PreparedTurn:
     """The secret variables of the run."""
     resident: bool
     """Whether the process stays for further turns."""
+    deferred: DeferredCall | None
+    """The call that the session has from its last turn."""
     sign_in_copies: SignInCopies | None
     """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
@@ -183,7 +186,11 @@ def _prepare_files(
         sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
-        turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky)
+        deferred = deferred_call(run, workspace, instructions.prompt)
+        answered = deferred is not None and deferred.answer is not None
+        # A call that is deferred can only be answered with the tool, also if it was switched off since.
+        ask_tool = turn.ask_tool if deferred is None else ask_tool_command(workspace.tmp)
+        turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky, ask_tool=ask_tool, deferred=answered)
         resident = run.sticky or may_stay(context, run, probe)
         launch = launch_of(engine, turn, resident=resident)
         prepared = PreparedTurn(
@@ -196,6 +203,7 @@ def _prepare_files(
             instructions=instructions,
             env=env,
             resident=resident,
+            deferred=deferred,
             sign_in_copies=sign_in_copies,
         )
         if started is None:
@@ -304,7 +312,7 @@ def copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, works
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
     """Record what the engine is given, without secrets."""
-    if prepared.resident:
+    if prepared.resident or prepared.turn.deferred:
         record = prepared.redactor.text(prepared.instructions.prompt).encode("utf-8", "replace")
     else:
         record = prepared.redactor.line(prepared.launch.stdin)

@@ -14,7 +14,16 @@ from dataclasses import replace
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
-from askback.engines.base import Conversation, EngineEvent, Launch, Parser, Reply, ResidentEngine, Turn
+from askback.engines.base import (
+    Conversation,
+    EngineEvent,
+    Launch,
+    Parser,
+    PausableConversation,
+    Reply,
+    ResidentEngine,
+    Turn,
+)
 from askback.installed.probes import EngineSetup
 from askback.process import tree
 from askback.process.ask_socket import ask_tool_files
@@ -76,6 +85,8 @@ class EngineProcess:
         """Whether it was kept for a turn of which it has not taken notice."""
         self.turns = 0
         """How many turns have begun in it."""
+        self.paused = False
+        """Whether its turn waits, in a call of the ask tool, for the answer of the user."""
         self._run_id = run.id
         self._lock = lock
         self._raw = raw
@@ -93,13 +104,23 @@ class EngineProcess:
         """A process that floods us while it has nothing to do is as useless as one that has exited."""
         return not (self.child.has_exited or self.child.over_limit.is_set())
 
+    @property
+    def keepable(self) -> bool:
+        """Whether a resumable run gains from it. A process whose call was lost continues without the answer."""
+        return self.usable and not self.call_lost
+
+    @property
+    def call_lost(self) -> bool:
+        return self.paused and not self.desk.holds
+
     async def begin_turn(self, context: TurnContext, run: Run, feed: EventFeed) -> TurnObserver:
         """Observe what the process prints as the output of this turn."""
         later = self._observer is not None
         if later:
             self.prepared = await prepare_next(context, run, self.prepared)
         self.turns += 1
-        self.desk.begin_turn()
+        deferred = None if later else self.prepared.deferred
+        self.desk.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))

@@ -54,6 +54,7 @@ class AcpConversation:
         self._session = ""
         self._prompt = ""
         self._asked: deque[tuple[Json, Asking]] = deque()
+        self.is_paused = False
         self._stderr = Tail()
         self._begin()
 
@@ -79,7 +80,23 @@ class AcpConversation:
         prompt = literal_blocks(self._prompt)
         return self._channel.request("session/prompt", {"sessionId": self._session, "prompt": prompt})
 
+    def pause(self) -> Iterator[EngineEvent]:
+        yield from self._turn.flush()
+        yield from self._turn.report_usage()
+        self.is_paused = True
+
+    def proceed(self) -> None:
+        self.is_paused = False
+        self._begin()
+
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
+        was_paused = self.is_paused
+        for seen in self._feed(stream, line):
+            self.is_paused = self.is_paused and not isinstance(seen, TurnOver)
+            if not was_paused or isinstance(seen, Send):
+                yield seen
+
+    def _feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
             yield from self._listen(line)
             return
@@ -191,7 +208,7 @@ class AcpConversation:
             yield self._channel.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._channel.answer(request_id, response)
-        elif not self._may_ask or not self._is_working or len(self._asked) >= MAX_ASKED:
+        elif not self._may_ask or not self._is_working or self.is_paused or len(self._asked) >= MAX_ASKED:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._channel.answer(request_id, response.answer(None))
         else:

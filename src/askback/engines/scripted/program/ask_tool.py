@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _VERSION = "2025-06-18"
+_GONE = {"text": "the tool has ended"}
 
 
 class AskTool:
@@ -25,22 +26,25 @@ class AskTool:
         self._send({"method": "notifications/initialized"})
 
     def call(self, arguments: Any, *, kill: bool = False) -> tuple[bool, str]:
-        """Whether the question was recorded, and what the tool says. `kill`: the server is killed during the call."""
-        params = {"name": "put_question", "arguments": arguments}
+        """Whether the question was recorded or answered, and what the tool says. `kill`: the server is killed during the call."""
+        params = {"name": "put_question", "arguments": arguments, "_meta": {"progressToken": self._calls}}
         if kill:
             self._send({"id": 0, "method": "tools/call", "params": params})
             self._server.kill()
             self._server.wait()
-            return False, "the tool has ended"
+            return False, _GONE["text"]
         result = self._request("tools/call", params).get("result", {})
-        return result.get("isError") is False, str(result.get("content", [{}])[0].get("text", ""))
+        return result.get("isError") is False, str(result.get("content", [_GONE])[0].get("text", ""))
 
     def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._calls += 1
         self._send({"id": self._calls, "method": method, "params": params})
         assert self._server.stdout is not None
-        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
-        return answer
+        for line in self._server.stdout:
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("id") == self._calls:
+                return answer
+        return {}
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._server.stdin is not None

@@ -96,6 +96,8 @@ def _told(prompt: str) -> list[str]:
 
 
 def _replies(record: dict[str, Any]) -> list[str | None]:
+    if record.get("answered") is True:
+        return [_replied({"text": record.get("output")})]
     if record.get("type") not in ("prompt", "answer"):
         return []
     told = _told(str(record.get("text", "")))
@@ -103,7 +105,7 @@ def _replies(record: dict[str, Any]) -> list[str | None]:
 
 
 def _replied(record: dict[str, Any]) -> str | None:
-    """The answer in a prompt, or the one received through the program's own protocol."""
+    """The answer in a prompt or in the result of the ask tool, or the one received through the program's own protocol."""
     response = record.get("response")
     if record.get("type") == "answer":
         return response if response is None or isinstance(response, str) else json.dumps(response, ensure_ascii=False)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .scripts import Step
 
 _MARKER = "__SKILL_DONE__"
+_RECORDED = "The question is recorded."
 _POLL_SEC = 0.004
 _SCRIPT_INVALID = "script_invalid"
 
@@ -74,6 +75,10 @@ class Failed(Exception):
         self.exit_code = exit_code
 
 
+class Answered(Exception):
+    """The ask tool has returned the answer of the user: the next turn of the script is played."""
+
+
 class Player:
     def __init__(self, options: dict[str, str]) -> None:
         self.stays = "stay" in options
@@ -85,6 +90,7 @@ class Player:
         self._tools = 0
         self._questions = 0
         self._ask_tool: AskTool | None = None
+        self._answered = False
         self._usage_so_far: dict[str, Any] = {}
         self._facts: dict[str, Any] = {}
 
@@ -138,8 +144,18 @@ class Player:
         chosen = {name: self._options.get(name) for name in ("model", "effort")}
         session.add("prompt", text=prompt, mode=self._mode, **chosen, pid=os.getpid())
         self.emit("turn.started", turn=session.turn)
-        self._do([step for step in steps if not step.get("before_session")])
+        self._do_until_answered([step for step in steps if not step.get("before_session")])
+        while self._answered:
+            self._answered = False
+            self._facts |= facts_of(session.records, session.turn, session.id)
+            self._do_until_answered(script.steps(session.turn, self._mode))
         self.complete()
+
+    def _do_until_answered(self, steps: Sequence[Step]) -> None:
+        try:
+            self._do(steps)
+        except Answered:
+            self._answered = True
 
     def _open(self) -> Session:
         if "resume" in self._options:
@@ -230,10 +246,15 @@ class Player:
         call = {"id": f"tool-{self._tools}", "name": "put_question"}
         arguments = render(step["put_question"], self._facts)
         self.emit("tool.started", **call, detail=as_text(arguments))
-        ok, output = self._ask_tool.call(arguments, kill=bool(step.get("kill")))
         if self._session is not None:
-            self._session.add("tool", **call, ok=ok, output=output)
+            self._session.add("call", **call)
+        ok, output = self._ask_tool.call(arguments, kill=bool(step.get("kill")))
+        answered = ok and not output.startswith(_RECORDED)
+        if self._session is not None:
+            self._session.add("tool", **call, ok=ok, output=output, answered=answered)
         self.emit("tool.ended", **call, ok=ok, output=output)
+        if answered:
+            raise Answered
 
     def _output(self, step: Step) -> None:
         self._speak(_block(render(step["output"], self._facts)))
@@ -249,7 +270,8 @@ class Player:
         call = {"id": f"tool-{self._tools}", "name": as_text(tool.get("name", "tool"))}
         self.emit("tool.started", **call, detail=as_text(tool.get("detail", "")))
         time.sleep(float(tool.get("sleep_sec", 0)))
-        self.emit("tool.ended", **call, ok=bool(tool.get("ok", True)), output=as_text(tool.get("output", "")))
+        if tool.get("ends", True):
+            self.emit("tool.ended", **call, ok=bool(tool.get("ok", True)), output=as_text(tool.get("output", "")))
 
     def _write(self, step: Step) -> None:
         path = as_text(render(step["write"]["path"], self._facts))

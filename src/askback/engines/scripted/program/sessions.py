@@ -62,9 +62,13 @@ class Session:
 
     @property
     def turn(self) -> int:
-        """The number of the current turn. An interrupted turn is played again; those of a lost session are not."""
+        """The number of the current turn. An interrupted turn is played again; those of a lost session are not.
+
+        A call that was answered ends a turn, and so does one that was interrupted: its question was asked.
+        """
         lost = sum(int(record["turns"]) for record in self.records if record.get("type") == "rebuilt")
-        return 1 + lost + sum(1 for record in self.records if record.get("type") == "completed")
+        ended = sum(1 for record in self.records if record.get("type") in ("completed", "call"))
+        return 1 + lost + ended - sum(1 for record in self.records if record.get("answered") is False)
 
 
 def new_id() -> str:

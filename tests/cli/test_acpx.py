@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clis import FOLDER
 
 from askback.client import RunState
 from support.data_folder import ASK, FINISH, World
+from support.peers import peer, peer_env
 from support.program import ASKBACK, environment, here, until
 from support.server import Server
 
-pytestmark = pytest.mark.long
-ACPX = FOLDER / "node_modules" / ".bin" / "acpx"
 SAY = {"say": "Let me see."}
 OWNER_SEC = "600"
 """How long acpx keeps its agent for the next prompt. The test ends it."""
-LIMIT_SEC = 240
+OWNER, AGENT = "__queue-owner", "acp"
+LIMIT_SEC = 120
 
 
 class Acpx:
-    """The program on one session. It starts agents, and keeps them, in the background."""
+    """The program on one session. It starts an agent, and keeps it, in the background."""
 
     def __init__(self, world: World) -> None:
+        self._program = peer("acpx")
         self._world = world
-        self._env = environment(world, PATH=os.environ["PATH"])
+        self._env = peer_env(environment(world))
 
     def __call__(self, *words: str) -> str:
         agent = shlex.join([*ASKBACK, "acp"])
         ran = subprocess.run(
-            [str(ACPX), "--agent", agent, "--ttl", OWNER_SEC, "--timeout", str(LIMIT_SEC), *words],
+            [self._program, "--agent", agent, "--ttl", OWNER_SEC, "--timeout", str(LIMIT_SEC), *words],
             env=self._env,
             cwd=here(self._world),
             stdin=subprocess.DEVNULL,
@@ -47,18 +47,23 @@ class Acpx:
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    def processes(self, word: str) -> list[int]:
-        """Those of this test, with the word among their arguments."""
+    def processes(self, word: str | None = None) -> list[int]:
+        """Those of this test, or those of them with the word among their arguments."""
         home = f"HOME={self._world.folder / 'home'}".encode()
-        return [pid for pid, args, env in _running() if word.encode() in args and home in env]
+        found = [(pid, args) for pid, args, env in _running() if home in env]
+        return [pid for pid, args in found if word is None or word.encode() in args]
 
-    def end(self, word: str) -> None:
-        for pid in self.processes(word):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        until(lambda: not self.processes(word))
+    def end(self, word: str | None = None) -> None:
+        """End them, and what they start in the meantime."""
+
+        def ended() -> bool:
+            left = self.processes(word)
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not left
+
+        until(ended)
 
 
 def _running() -> Iterator[tuple[int, list[bytes], list[bytes]]]:
@@ -79,14 +84,13 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def acpx(world: World) -> Iterator[Acpx]:
-    if not ACPX.exists() or shutil.which("node") is None or not Path("/proc").is_dir():
-        pytest.skip("acpx is not installed: npm install --no-save --prefix tests/real acpx@0.19.1")
+    if not Path("/proc").is_dir():
+        pytest.skip("/proc is not there: the processes of acpx cannot be found")
     program = Acpx(world)
     try:
         yield program
     finally:
-        program.end("__queue-owner")
-        program.end("acp")
+        program.end()
 
 
 def test_a_client_of_others_starts_a_run_and_answers_its_question(world: World, acpx: Acpx) -> None:
@@ -96,8 +100,8 @@ def test_a_client_of_others_starts_a_run_and_answers_its_question(world: World, 
         assert "Let me see." in asked
         assert "Which colour?" in asked
         (run,) = client.list_runs(labels={"acp-session": session})
-        acpx.end("__queue-owner")
-        acpx.end("acp")
+        acpx.end(OWNER)
+        acpx.end(AGENT)
         assert client.get_run(run.id).state is RunState.WAITING_USER
         # Another agent loads the session.
         answered = acpx("prompt", "blue")
