@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from askback.store.postgres import errors
 from support import postgres
 from support.data_folder import ASK, FINISH, World
 from support.postgres import PostgresServer, databases
@@ -109,6 +108,8 @@ def test_unusable_addresses_are_explained_without_the_password(world: World, ser
 
 
 def test_an_old_server_is_refused() -> None:
+    from askback.store.postgres import errors
+
     message = errors.too_old("postgresql://askback:secret@db.example/askback", 130_004).message
     assert "PostgreSQL 13, which is too old" in message
     assert "secret" not in message
