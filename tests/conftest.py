@@ -27,8 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("databases") and metafunc.config.getoption("--database") is None:
-        metafunc.fixturenames.append("database")
-        metafunc.parametrize("database", ["sqlite", "postgres"], indirect=True)
+        metafunc.fixturenames.append("database_of_test")
+        metafunc.parametrize("database_of_test", ["sqlite", "postgres"], indirect=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,7 +38,7 @@ def _database_server() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def database(request: pytest.FixtureRequest, _database_server: None) -> Iterator[str]:
+def database_of_test(request: pytest.FixtureRequest, _database_server: None) -> Iterator[str]:
     """The database of the worlds that this test makes."""
     name = str(getattr(request, "param", request.config.getoption("--database") or "sqlite"))
     if name == "postgres" and request.node.get_closest_marker("sqlite"):
