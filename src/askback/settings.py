@@ -61,7 +61,7 @@ from askback.trust import Shown
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
 _PREFIX = "ASKBACK_"
-_COMMON_DATABASE = "DATABASE_URL"
+COMMON_DATABASE = "DATABASE_URL"
 
 _COMMON_ENV = (
     "PATH",
@@ -491,7 +491,7 @@ def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...]
                     note(path, Origin(source="file", name=str(layer.path.absolute())))
             fallback = _common_database()
             if fallback:
-                note(("database",), Origin(source="environment", name=_COMMON_DATABASE))
+                note(("database",), Origin(source="environment", name=COMMON_DATABASE))
             return (init_settings, env_settings, *files, InitSettingsSource(settings_cls, init_kwargs=fallback))
 
     return FromFile
@@ -499,7 +499,7 @@ def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...]
 
 def _common_database() -> dict[str, Any]:
     """The database that other programs use as well. An address of another kind is not meant for this one."""
-    address = os.environ.get(_COMMON_DATABASE, "")
+    address = os.environ.get(COMMON_DATABASE, "")
     return {"database": address} if address.startswith(("postgres://", "postgresql://")) else {}
 
 

@@ -141,3 +141,10 @@ def test_without_the_driver_a_server_is_refused_with_what_to_install(world: Worl
 def test_without_a_server_there_is_nothing_to_upgrade(world: World) -> None:
     assert askback(world, "database", "status", "--json").json["database"] == "sqlite"
     assert "SQLite" in askback(world, "database", "upgrade").stdout
+
+
+def test_somebody_who_has_the_variable_of_another_program_learns_that_it_was_used(world: World, empty: str) -> None:
+    refused = askback(world, "runs", env={"DATABASE_URL": empty})
+    assert refused.code == 1
+    assert "ASKBACK_DATABASE=sqlite" in refused.stderr
+    assert askback(world, "runs", env={"DATABASE_URL": empty, "ASKBACK_DATABASE": "sqlite"}).code == 0

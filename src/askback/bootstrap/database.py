@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.settings import Settings
+from askback.settings import COMMON_DATABASE, Settings
 from askback.store.base import Store
 
 DATABASE = "askback.db"
@@ -38,6 +41,23 @@ def database_password(settings: Settings) -> str | None:
 
 async def open_store(settings: Settings) -> Store:
     """Raises `Unavailable` if it cannot be opened."""
+    with _naming_the_variable(settings):
+        return await _open(settings)
+
+
+@contextmanager
+def _naming_the_variable(settings: Settings) -> Iterator[None]:
+    """Somebody who set `DATABASE_URL` for another program must learn that it was used."""
+    try:
+        yield
+    except Unavailable as error:
+        if settings.database is None or settings.database != os.environ.get(COMMON_DATABASE):
+            raise
+        message = f"{error.message}. The address is that of {COMMON_DATABASE}; ASKBACK_DATABASE=sqlite ignores it"
+        raise Unavailable(RefusalCode(error.code), message) from error
+
+
+async def _open(settings: Settings) -> Store:
     address = postgres_address(settings)
     if address is None:
         from askback.store.sqlite import SqliteStore
