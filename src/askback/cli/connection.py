@@ -20,6 +20,7 @@ from askback.process.locks import FileLock, is_held
 if TYPE_CHECKING:
     from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
+    from askback.core.actors import Via
     from askback.settings import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
@@ -32,13 +33,15 @@ class Server:
     of_data_folder: bool = False
     """Whether it runs on this machine, and its own token was read from the data folder or from the settings."""
 
-    def async_client(self) -> AsyncClient:
+    def async_client(self, via: Via | None = None) -> AsyncClient:
+        """A client of the server. `via`: the protocol that the command serves, for the audit log."""
         from askback.cli.system_user import system_user
         from askback.client import AsyncClient
 
         # The server's own token has no person: the log shows who typed the command.
         who = {"Askback-User": quote(system_user().name)} if self.of_data_folder else {}
-        return AsyncClient(self.url, self.token, headers=who)
+        way = {} if via is None else {"Askback-Via": via.value}
+        return AsyncClient(self.url, self.token, headers=who | way)
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
