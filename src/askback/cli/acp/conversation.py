@@ -154,7 +154,9 @@ class Conversation:
         if name == commands.CANCEL or name in {skill.id for skill in await self._client.skills()}:
             first = f"Run {run_id} still waits for an answer."
         else:
-            first = f"There is no command `/{name}`, so your message was not sent; run {run_id} still waits for an answer."
+            first = (
+                f"There is no command `/{name}`, so your message was not sent; run {run_id} still waits for an answer."
+            )
         reply = f"If your answer starts with a slash, give it in a terminal: `askback reply {run_id}`"
         return f"{first} Answer it, or cancel it with `/{commands.CANCEL}`, first. {reply}"
 
