@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,6 @@ from askback.cli.mcp_config_file import ConfigFile, entry_text
 if TYPE_CHECKING:
     from askback.settings import Settings
 
-_MOVE_DATA = ("ASKBACK_DATA_DIR", "XDG_DATA_HOME")
 _NOTHING = "nothing was changed"
 
 
@@ -221,14 +219,14 @@ def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
 
     Never the token: it would be in the file of another program.
     """
-    from askback.settings import client_environment
+    from askback.settings import client_environment, environment_moves_data
 
     assert ctx.parent is not None
     given = {**ctx.parent.params, **{key: value for key, value in ctx.params.items() if value is not None}}
     words: list[str] = []
     if (config := given.get("config")) is not None:
         words += ["--config", str(Path(config).absolute())]
-    if given.get("data_dir") is not None or any(os.environ.get(name) for name in _MOVE_DATA):
+    if given.get("data_dir") is not None or environment_moves_data():
         words += ["--data-dir", str(settings.data_dir.absolute())]
     if url := given.get("url") or client_environment()[0]:
         words += ["--url", _without_secret(url)]
