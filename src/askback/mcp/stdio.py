@@ -51,7 +51,7 @@ class Clients:
 
 
 class _StdioClient(AsyncClient):
-    """Tells whoever started the program where its token comes from. The server speaks of a header, which nobody sets here."""
+    """Says where its token comes from. The server names a header instead, which nobody sets here."""
 
     async def _do(self, call: Call[T]) -> T:
         try:
