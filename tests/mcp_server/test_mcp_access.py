@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import mcp_types as types
 import pytest
 
 from askback.client import Client
@@ -96,6 +97,23 @@ def test_a_token_can_only_what_its_scopes_allow(one_door: Door, token: MakeToken
         async with one_door.with_token(token("answer")).opened() as client:
             assert "SCOPE_MISSING" in await refusal(client, "run_skill", **quick)
             assert (await called(client, "answer_question", **about, answer="red"))["run_id"] == asked["run_id"]
+
+    run(test)
+
+
+@pytest.mark.contract("F-3")
+def test_a_form_of_a_token_that_may_not_answer_is_refused_with_its_run(one_door: Door, token: MakeToken) -> None:
+    async def accepts(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"answer": "red"})
+
+    async def test() -> None:
+        async with one_door.with_token(token("read", "submit")).opened(accepts) as client:
+            call = {"skill": "asking", "engine": "scripted", "idempotency_key": key()}
+            result = await client.call_tool("run_skill", call)
+            assert result.is_error
+            assert result.structured_content["message"].startswith("SCOPE_MISSING: ")
+            about = {"run_id": result.structured_content["run_id"]}
+            assert (await called(client, "get_run", **about))["state"] == "waiting_user"
 
     run(test)
 

@@ -251,8 +251,13 @@ async def call_tool(call: ToolCall) -> Returned:
 
 async def _names(call: ToolCall) -> list[str]:
     """The tools that the client can list."""
-    listed = await skill_tools(lambda: call.caller) if call.skills_as_tools else []
-    return [*TOOLS, *(each.name for each in listed)]
+    if not call.skills_as_tools:
+        return [*TOOLS]
+    try:
+        usable = [each for each in await call.caller.client.skills() if each.problem is None]
+    except CallFailed:
+        return [*TOOLS]
+    return [*TOOLS, *(skill_tool_name(each.id) for each in usable)]
 
 
 # A separate tool for each skill.
