@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.runs import Mode
-from askback.skills.library import DEMO
+from askback.skills.library import DEMO, Library
 from askback.skills.package import check_package, read_package
 from askback.skills.validation import check_request
 
@@ -35,6 +35,19 @@ def test_the_demo_asks_first_and_has_a_checked_output() -> None:
     assert check_request(package, {"destination": "", "days": 0}, {"language": 1})
     result = {"title": "Lisbon", "days": [{"day": 1, "plan": "Walk."}], "pace": "my own words"}
     assert package.checkers["output"].problems(result, "output") == ()
+
+
+def test_the_demo_is_installed_by_its_name_unless_there_is_a_folder_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    library = Library(tmp_path / "data")
+    assert library.install(Path("trip-planner")).digest == read_package(DEMO).digest
+    assert [each.id for each in library.installed()] == ["trip-planner"]
+    own = tmp_path / "trip-planner"
+    own.mkdir()
+    (own / "SKILL.md").write_text("---\nname: trip-planner\ndescription: Mine.\n---\n\nPlan.\n")
+    assert library.install(Path("trip-planner")).digest == read_package(own).digest
 
 
 def test_the_guide_shows_packages_that_pass(tmp_path: Path) -> None:

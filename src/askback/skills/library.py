@@ -162,7 +162,7 @@ class Library:
     # Installed skills by id.
 
     def install(self, path: Path, checkpoint: Callable[[], None] = lambda: None) -> SkillPackage:
-        """Install a zip or a folder as the newest version of its skill.
+        """Install a zip or a folder as the newest version of its skill. The demo skill is also found by its name.
 
         `checkpoint` raises if the caller is gone; nothing is installed then.
         """
@@ -170,6 +170,8 @@ class Library:
             package = self.keep(path)
         elif is_kind(path, Path.is_file):
             package = self._keep_zip(path, checkpoint)
+        elif str(path) == DEMO.name:
+            package = self.keep(DEMO)
         else:
             message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
             raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)

@@ -53,16 +53,16 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
         output.print_line(_line(listing), indent=36)
     if not listings:
         output.print_line("no skill is installed; make one, install one, or run one from its folder:")
-        for line in ("skills new NAME", "skills install ZIP_OR_FOLDER", "run FOLDER"):
+        for line in ("skills new NAME", "skills install ZIP_OR_FOLDER", "skills install trip-planner", "run FOLDER"):
             output.print_line(f"    askback {line}")
     return 0
 
 
-@command.command("install", examples=("askback skills install ./my-skill", "askback skills install my-skill.zip"))
+@command.command("install", examples=("askback skills install ./my-skill", "askback skills install trip-planner"))
 @click.argument("source", type=options.PathName(path_type=Path), metavar="ZIP_OR_FOLDER")
 @options.common
 def install(settings: Settings, as_json: bool, source: Path) -> int:
-    """Install a skill from a zip file or a folder, so that it can be run by id."""
+    """Install a skill from a zip file or a folder, so that it can be run by id. `trip-planner` is the skill of the demo."""
     from askback.bootstrap import open_library
     from askback.cli.audited import audited
     from askback.core.audit import Action
