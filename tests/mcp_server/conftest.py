@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,19 @@ metadata:
 Do it.
 """
 FINISH_RED = {"finish": {"colour": "red"}}
+PONDERED = {
+    "prompt": "Which colour?",
+    "context": {"room": "kitchen", "walls": 4},
+    "options": [{"label": "Red", "value": "red", "description": "as a rose"}, {"label": "Blue", "value": "blue"}],
+}
+CONFIRM = {"kind": "confirm", "prompt": "Paint it?", "default": True}
+PICKING = {
+    "prompt": "Please.",
+    "questions": [
+        {"id": "colour", **PONDERED, "context": "Of the walls."},
+        {"id": "coats", "prompt": "How many coats?"},
+    ],
+}
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +70,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.skill([{"ask": {**ASK["ask"], "kind": "secret", "options": []}}], [FINISH_RED], name="secretive")
     partly = {**ASK["ask"], "kind": "form", "options": [], "response_schema": PART_SECRET}
     world.skill([{"ask": partly}], [FINISH_RED], name="partly-secret")
+    asks: dict[str, dict[str, Any]] = {
+        "pondering": PONDERED,
+        "wordy": {"prompt": "Which colour?", "context": "\x1b[31m" + "x" * 9000},
+        "confirming": CONFIRM,
+        "free": {"prompt": "Which colour?"},
+        "suggesting": {"prompt": "Which colour?", "default": "green"},
+        "picking": PICKING,
+    }
+    for name, ask in asks.items():
+        world.skill([{"ask": {"interaction_id": "colour", **ask}}], [FINISH], name=name, output=None)
     world.skill([FINISH_RED], name="quick", schemas={"input": INPUT})
     world.skill([{"say": "here"}, {"wait_for": "never"}, FINISH_RED], name="endless")
     world.skill([{"misbehave": "auth"}], name="failing")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import mcp_types as types
 import pytest
 
 from askback.client import Client
@@ -51,6 +52,19 @@ def test_without_a_valid_token_there_is_no_mcp(server: Server, headers: dict[str
         assert sent.status_code == 401, sent.text
 
 
+def test_on_stdio_it_is_said_where_the_token_comes_from(server: Server) -> None:
+    async def test() -> None:
+        door = Door(server=server, transport="stdio", mode="legacy", token="wrong")
+        async with door.opened() as client:
+            for tool in ("list_skills", "list_questions"):
+                told = await refusal(client, tool)
+                assert told.startswith("UNAUTHORIZED: ")
+                assert "set ASKBACK_TOKEN, or pass --token" in told
+                assert "Bearer" not in told
+
+    run(test)
+
+
 @pytest.mark.contract("F-3")
 def test_a_request_from_another_site_is_refused(server: Server) -> None:
     headers = ACCEPT | {"authorization": f"Bearer {server.token}"}
@@ -73,13 +87,33 @@ def test_a_token_can_only_what_its_scopes_allow(one_door: Door, token: MakeToken
             seen = await called(client, "get_run", run_id=asked["run_id"])
             assert (seen["state"], seen["answer_url"]) == ("waiting_user", None)
         async with one_door.with_token(token("submit")).opened() as client:
-            assert (await called(client, "run_skill", **quick))["run_id"]
+            started_only = await called(client, "run_skill", **quick)
+            assert started_only["run_id"]
+            assert "lacks the scope `read`" in started_only["message"]
+            assert "get_run" not in started_only["message"]
             assert "SCOPE_MISSING" in await refusal(client, "get_run", run_id=asked["run_id"])
             assert "SCOPE_MISSING" in await refusal(client, "list_skills")
             assert "SCOPE_MISSING" in await refusal(client, "list_questions")
         async with one_door.with_token(token("answer")).opened() as client:
             assert "SCOPE_MISSING" in await refusal(client, "run_skill", **quick)
             assert (await called(client, "answer_question", **about, answer="red"))["run_id"] == asked["run_id"]
+
+    run(test)
+
+
+@pytest.mark.contract("F-3")
+def test_a_form_of_a_token_that_may_not_answer_is_refused_with_its_run(one_door: Door, token: MakeToken) -> None:
+    async def accepts(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"answer": "red"})
+
+    async def test() -> None:
+        async with one_door.with_token(token("read", "submit")).opened(accepts) as client:
+            call = {"skill": "asking", "engine": "scripted", "idempotency_key": key()}
+            result = await client.call_tool("run_skill", call)
+            assert result.is_error
+            assert result.structured_content["message"].startswith("SCOPE_MISSING: ")
+            about = {"run_id": result.structured_content["run_id"]}
+            assert (await called(client, "get_run", **about))["state"] == "waiting_user"
 
     run(test)
 

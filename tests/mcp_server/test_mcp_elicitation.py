@@ -7,8 +7,9 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from mcp import Client
 
-from support.mcp_client import Door, called, refusal, run, started
+from support.mcp_client import Door, called, key, refusal, run, started
 from support.server import Server
 
 
@@ -32,8 +33,34 @@ def test_an_accepted_form_is_the_reply(door: Door) -> None:
             done = await started(client, "asking")
         assert (done["state"], done["data"]) == ("succeeded", {"colour": "blue"})
         (shown,) = user.seen
-        assert shown.message == "Which colour?"
+        assert shown.message == "asking asks:\nWhich colour?"
         assert shown.requested_schema["properties"]["answer"]["enum"] == ["red", "blue"]
+
+    run(test)
+
+
+PONDERED = "pondering (paint) asks:\nWhich colour?\n\nroom: kitchen; walls: 4\n\n- Red: as a rose"
+
+
+def test_the_user_and_the_model_read_what_a_question_is_about(one_door: Door) -> None:
+    async def test() -> None:
+        user = User("decline")
+        async with one_door.opened(user) as client:
+            asked = await started(client, "pondering", input={"what": "paint"})
+            await started(client, "picking")
+            await started(client, "secretive")
+            await started(client, "wordy")
+        question = asked["question"]
+        assert question["context"] == {"room": "kitchen", "walls": 4}
+        assert question["options"][0]["description"] == "as a rose"
+        pondered, picked, secret, wordy = user.seen
+        assert pondered.message == PONDERED
+        assert "description" not in pondered.requested_schema["properties"]["answer"]
+        assert picked.requested_schema["properties"]["colour"]["description"] == "Of the walls.\n- Red: as a rose"
+        assert secret.message == "secretive asks:\nWhich colour?"
+        assert len(wordy.message) < 3000
+        assert wordy.message.endswith("x…")
+        assert "\x1b" not in wordy.message
 
     run(test)
 
@@ -62,11 +89,42 @@ def test_an_invalid_form_is_refused_and_leaves_the_run_waiting(one_door: Door) -
     async def test() -> None:
         user = User("accept", {"name": "Anna", "count": 0})
         async with one_door.opened(user) as client:
-            result = await client.call_tool("run_skill", {"skill": "form", "engine": "scripted", "input": {"n": 1}})
-            assert result.is_error
-            assert "REPLY_INVALID" in str(result.content)
-            listed = await called(client, "list_questions", skill="form")
-            assert listed["questions"]
+            call = {"skill": "form", "engine": "scripted", "idempotency_key": key()}
+            asked = await refused_form(client, call, "response.count")
+            about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+            await called(client, "answer_question", **about, answer={"name": "Anna", "count": 1})
+            assert len(user.seen) == 1
+
+    run(test)
+
+
+async def refused_form(client: Client, call: dict[str, Any], problem: str) -> dict[str, Any]:
+    """The envelope of a run whose form was accepted and refused: what a model needs to ask again."""
+    result = await client.call_tool("run_skill", call)
+    assert result.is_error
+    asked: dict[str, Any] = result.structured_content
+    assert (asked["state"], asked["question"]["interaction_id"]) == ("waiting_user", "colour")
+    assert asked["message"].startswith("REPLY_INVALID: ")
+    assert problem in asked["message"]
+    assert "answer_question" in asked["message"]
+    return asked
+
+
+@pytest.mark.contract("F-2")
+def test_a_confirmation_is_a_choice_of_yes_and_no(one_door: Door) -> None:
+    async def test() -> None:
+        user = User("accept", {"answer": "no"})
+        async with one_door.opened(user) as client:
+            assert (await started(client, "confirming"))["data"] == {"colour": "no"}
+            (shown,) = user.seen
+            field = shown.requested_schema["properties"]["answer"]
+            assert (field["enum"], field["default"]) == (["yes", "no"], "yes")
+            user.content = {"answer": "maybe"}
+            call = {"skill": "confirming", "engine": "scripted", "idempotency_key": key()}
+            asked = await refused_form(client, call, "yes or no")
+            assert asked["question"]["options"] == ["yes", "no"]
+            user.content = {"answer": " "}
+            await refused_form(client, call | {"skill": "free", "idempotency_key": key()}, "empty")
 
     run(test)
 

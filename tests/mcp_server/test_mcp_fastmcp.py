@@ -31,7 +31,7 @@ def test_fastmcp_runs_a_skill_with_and_without_elicitation(
     assert [each["with"]["version"] for each in results] == ["2026-07-28", "2025-11-25"]
     for got in results:
         asked, direct = got["with"], got["without"]
-        assert asked["asked"] == ["Which colour?"]
+        assert asked["asked"] == ["asking asks:\nWhich colour?"]
         assert (asked["done"]["state"], asked["done"]["data"]) == ("succeeded", {"colour": "red"})
         assert (direct["waiting"]["state"], direct["waiting"]["question"]["options"]) == (
             "waiting_user",

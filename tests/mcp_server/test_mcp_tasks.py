@@ -43,7 +43,7 @@ def asked(requests: Requests, task_id: str) -> tuple[str, dict[str, Any]]:
 def test_a_task_asks_and_its_answer_gives_the_result(requests: Requests, api: Client) -> None:
     task_id = requests.task("asking")
     name, form = asked(requests, task_id)
-    assert (form["mode"], form["message"]) == ("form", "Which colour?")
+    assert (form["mode"], form["message"]) == ("form", "asking asks:\nWhich colour?")
     assert requests.result("tasks/update", taskId=task_id, inputResponses={name: BLUE}).keys() <= {
         "resultType",
         "_meta",
@@ -56,6 +56,17 @@ def test_a_task_asks_and_its_answer_gives_the_result(requests: Requests, api: Cl
     assert api.get_run(task_id).state is RunState.SUCCEEDED
     # Once more, an answer to a question that is closed is ignored.
     requests.result("tasks/update", taskId=task_id, inputResponses={name: BLUE})
+
+
+def test_a_task_says_what_its_question_is_about(requests: Requests) -> None:
+    _, form = asked(requests, requests.task("pondering"))
+    assert form["message"] == "pondering asks:\nWhich colour?\n\nroom: kitchen; walls: 4\n\n- Red: as a rose"
+    confirming = requests.task("confirming")
+    name, form = asked(requests, confirming)
+    assert form["requestedSchema"]["properties"]["answer"]["enum"] == ["yes", "no"]
+    maybe = {"action": "accept", "content": {"answer": "maybe"}}
+    refused = requests.error("tasks/update", taskId=confirming, inputResponses={name: maybe})
+    assert refused["data"]["code"] == "REPLY_INVALID"
 
 
 @pytest.mark.contract("F-2")
@@ -110,10 +121,13 @@ def test_a_failed_run_is_a_completed_task_with_an_error(requests: Requests) -> N
 
 def test_a_canceled_task_is_canceled_once(requests: Requests, api: Client) -> None:
     task_id = requests.task("endless")
-    assert requests.result("tasks/get", taskId=task_id)["status"] == "working"
+    found = requests.result("tasks/get", taskId=task_id)
+    assert found["status"] == "working"
+    assert found["statusMessage"] in ("The run will start soon.", "The run is working.")
     requests.result("tasks/cancel", taskId=task_id)
     found = requests.settled(task_id)
     assert (found["status"], "result" in found) == ("cancelled", False)
+    assert found["statusMessage"] == "The run was canceled."
     requests.result("tasks/cancel", taskId=task_id)
     assert api.get_run(task_id).state is RunState.CANCELED
 

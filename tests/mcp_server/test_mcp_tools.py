@@ -96,6 +96,36 @@ def test_a_form_is_answered_with_an_object_or_its_text(one_door: Door) -> None:
     run(test)
 
 
+def test_nothing_stands_for_the_default_or_is_refused(one_door: Door) -> None:
+    async def test() -> None:
+        async with one_door.opened() as client:
+            for answer in (None, ""):
+                asked = await started(client, "suggesting")
+                about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+                done = await called(client, "answer_question", **about, answer=answer)
+                assert done["data"] == {"colour": "green"}
+            asked = await started(client, "free")
+            about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+            for answer in (None, "", " "):
+                told = await refusal(client, "answer_question", **about, answer=answer)
+                assert told == "REPLY_INVALID: the answer is empty, and the question has no default"
+            assert (await called(client, "answer_question", **about, answer="null"))["data"] == {"colour": "null"}
+
+    run(test)
+
+
+@pytest.mark.parametrize(("answer", "reply"), [(False, "no"), ("Y", "yes"), ("", "yes")])
+def test_a_confirmation_is_answered_with_yes_or_no(one_door: Door, answer: Any, reply: str) -> None:
+    async def test() -> None:
+        async with one_door.opened() as client:
+            asked = await started(client, "confirming")
+            about = {"run_id": asked["run_id"], "interaction_id": "colour"}
+            assert "REPLY_INVALID" in await refusal(client, "answer_question", **about, answer="maybe")
+            assert (await called(client, "answer_question", **about, answer=answer))["data"] == {"colour": reply}
+
+    run(test)
+
+
 def test_a_run_is_canceled(one_door: Door) -> None:
     async def test() -> None:
         async with one_door.opened() as client:
@@ -118,6 +148,8 @@ def test_failures_are_errors_with_our_codes(one_door: Door) -> None:
             assert "INPUT_INVALID" in await refusal(client, "run_skill", skil="quick")
             with pytest.raises(MCPError, match="no tool 'no_such_tool'"):
                 await client.call_tool("no_such_tool", {})
+            with pytest.raises(MCPError, match=r"no tool 'skill_none'; the tools are run_skill, .*skill_quick"):
+                await client.call_tool("skill_none", {})
             failed = {"skill": "failing", "engine": "scripted", "idempotency_key": key()}
             assert "AUTH_REQUIRED" in await refusal(client, "run_skill", **failed)
             asked = await started(client, "form")

@@ -70,7 +70,8 @@ class AnswerQuestion(_Arguments, frozen=True, kw_only=True):
     answer: Annotated[
         Any,
         Meta(
-            description="The user's answer: a text, the value of an option, or what the response_schema of the question asks for."
+            description="The user's answer: a text, the value of an option, or what the response_schema of the question asks for. "
+            "Null or an empty text: the default, if the question has one."
         ),
     ]
     wait_sec: Wait = MAX_WAIT_SEC

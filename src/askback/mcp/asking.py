@@ -17,9 +17,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from askback.client import CallFailed
+from askback.client import CallFailed, Forbidden, Refused
+from askback.core.errors import RefusalCode
+from askback.mcp.answers import by_form, told
 from askback.mcp.caller import Caller, Progress
-from askback.mcp.elicitation import Form, form_of
+from askback.mcp.elicitation import Form, form_of, message_of
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
@@ -36,6 +38,8 @@ class Asked:
 
     run: Run
     answered: bool
+    problem: str = ""
+    """Why an accepted form was refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +52,16 @@ class Elicitation:
     url: str | None
 
     @property
+    def message(self) -> str:
+        return message_of(self.run, self.question)
+
+    @property
     def request(self) -> types.ElicitRequest:
         if self.form is not None:
-            form = types.ElicitRequestFormParams(message=self.form.message, requested_schema=self.form.schema)
+            form = types.ElicitRequestFormParams(message=self.message, requested_schema=self.form.schema)
             return types.ElicitRequest(params=form)
         assert self.url is not None
-        return types.ElicitRequest(params=types.ElicitRequestURLParams(message=self.question.prompt, url=self.url))
+        return types.ElicitRequest(params=types.ElicitRequestURLParams(message=self.message, url=self.url))
 
     @property
     def state(self) -> str:
@@ -135,13 +143,11 @@ async def _elicit(
 
 async def _sent(ctx: ServerRequestContext[Any, Any], elicitation: Elicitation) -> types.ElicitResult:
     if elicitation.form is not None:
-        shown = elicitation.form
-        return await ctx.session.elicit_form(shown.message, shown.schema, related_request_id=ctx.request_id)
+        shown = elicitation.form.schema
+        return await ctx.session.elicit_form(elicitation.message, shown, related_request_id=ctx.request_id)
     assert elicitation.url is not None
     name = f"{elicitation.run.id}-{elicitation.question.interaction_id}"
-    return await ctx.session.elicit_url(
-        elicitation.question.prompt, elicitation.url, name, related_request_id=ctx.request_id
-    )
+    return await ctx.session.elicit_url(elicitation.message, elicitation.url, name, related_request_id=ctx.request_id)
 
 
 async def _reacted(
@@ -153,7 +159,14 @@ async def _reacted(
     if form is None:
         # The user has opened the page of the question.
         return Asked(run=await caller.closed(run, asked.interaction_id, until, progress), answered=True)
-    answer = form.answer(reaction.content)
-    if answer is None:
-        return Asked(run=run, answered=False)
-    return Asked(run=await caller.reply(run.id, asked.interaction_id, answer), answered=True)
+    try:
+        answer = by_form(asked, form, reaction.content)
+        if answer is None:
+            return Asked(run=run, answered=False)
+        return Asked(run=await caller.reply(run.id, asked.interaction_id, answer), answered=True)
+    except Refused as error:
+        if error.code != RefusalCode.REPLY_INVALID and not isinstance(error, Forbidden):
+            raise
+        # The run waits. Its caller needs to know the question, to ask again.
+        log.info("an answer to run %s was refused: %s", run.id, error.message)
+        return Asked(run=run, answered=False, problem=told(error))

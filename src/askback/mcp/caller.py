@@ -134,7 +134,20 @@ class Caller:
     async def envelope(self, run: Run, *, found: bool = False) -> Envelope:
         asked = run.pending_interaction if run.state is RunState.WAITING_USER else None
         url = None if asked is None else await self.answer_url(run.id, asked)
-        return envelope_of(run, await self._result(run), answer_url=url, found=found)
+        may_read = await self._may_read(run)
+        return envelope_of(run, await self._result(run), answer_url=url, found=found, may_read=may_read)
+
+    async def _may_read(self, run: Run) -> bool:
+        """Whether the token can wait for the run, or get its output. A question needs neither."""
+        if run.state is RunState.WAITING_USER:
+            return True
+        try:
+            await self.client.get_run(run.id)
+        except Forbidden:
+            return False
+        except NotFound:
+            pass
+        return True
 
     async def _result(self, run: Run) -> Result | None:
         if not run.state.final:

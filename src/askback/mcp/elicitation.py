@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.forms import option_label, option_value
+from askback.skills.field_values import readable
+from askback.skills.typed_answers import as_flag, is_confirmation
+from askback.text.formatting import one_line, printable
 from askback.wire.questions import Interaction
+from askback.wire.runs import Run
 
 ANSWER = "answer"
 """The field of a form for a question that is not one itself."""
@@ -22,13 +26,17 @@ _KEPT = {
 }
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _NOT_BY_FORM = frozenset({"file"})
+YES_OR_NO = {True: "yes", False: "no"}
+"""The answers to a confirmation."""
+_MAX_TITLE = 120
+_MAX_CONTEXT = 2000
+_MAX_DESCRIPTION = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
     """What a client shows."""
 
-    message: str
     schema: dict[str, Any]
     whole: bool
     """Whether the answer is the content itself, and not its field `answer`."""
@@ -54,14 +62,29 @@ def form_of(asked: Interaction) -> Form | None:
     schema = asked.response_schema
     whole = schema is not None and schema.get("type") == "object"
     fields = _fields(schema) if whole and schema is not None else {ANSWER: _bare(asked)}
-    shown = {name: _shown(field) for name, field in fields.items()}
+    shown = {name: _shown(_with_descriptions(field) if whole else field) for name, field in fields.items()}
     if not shown or any(each is None for each in shown.values()):
         return None
     required = list((schema or {}).get("required", ())) if whole else [ANSWER]
     kept = {name: each for name, each in shown.items() if each is not None}
     values = {name: dict(_options(fields[name])) for name in fields if _options(fields[name])}
     document = {"type": "object", "properties": kept, "required": required}
-    return Form(message=asked.prompt, schema=document, whole=whole, values=values)
+    return Form(schema=document, whole=whole, values=values)
+
+
+def message_of(run: Run, asked: Interaction) -> str:
+    """What the user reads above the form, or before the page is opened: who asks, the question, and what it is about."""
+    about = one_line(f"{run.skill} ({run.summary})" if run.summary else run.skill, _MAX_TITLE)
+    context = _cut(readable(asked.context)) if asked.context else ""
+    is_form = (asked.response_schema or {}).get("type") == "object"
+    options = "" if is_form else _descriptions(_bare(asked))
+    parts = (f"{about} asks:\n{asked.prompt.strip()}", context, options)
+    return printable("\n\n".join(part for part in parts if part))
+
+
+def _cut(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _MAX_CONTEXT else f"{text[: _MAX_CONTEXT - 1]}…"
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -72,12 +95,34 @@ def _bare(asked: Interaction) -> Mapping[str, Any]:
     """The field for a text, a choice or a schema of one value."""
     if asked.response_schema is not None:
         return asked.response_schema
+    if is_confirmation(asked):
+        flag = as_flag(asked.default)
+        return {"enum": list(YES_OR_NO.values())} | ({} if flag is None else {"default": YES_OR_NO[flag]})
     if asked.options:
-        titled = [{"const": option_value(each), "title": option_label(each)} for each in asked.options]
-        field: dict[str, Any] = {"oneOf": titled}
+        field: dict[str, Any] = {"oneOf": [_titled(each) for each in asked.options]}
     else:
         field = {"type": "string", "minLength": 1}
     return field | ({} if asked.default is None else {"default": asked.default})
+
+
+def _titled(option: Any) -> dict[str, Any]:
+    about = option.get("description") if isinstance(option, Mapping) else None
+    titled = {"const": option_value(option), "title": option_label(option)}
+    return titled | ({"description": about} if about else {})
+
+
+def _descriptions(field: Mapping[str, Any]) -> str:
+    """The descriptions of options, which a plain list of labels cannot show. One line each."""
+    offered = (each for each in field.get("oneOf", ()) if isinstance(each, Mapping) and each.get("description"))
+    lines = (f"{each.get('title', each.get('const'))}: {each['description']}" for each in offered)
+    return _cut("\n".join(f"- {one_line(line, _MAX_DESCRIPTION)}" for line in lines))
+
+
+def _with_descriptions(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A field of a form, whose description also has those of its options."""
+    parts = (field.get("description"), _descriptions(field))
+    known = "\n".join(str(part) for part in parts if part)
+    return {**field, "description": known} if known else field
 
 
 def _options(field: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:

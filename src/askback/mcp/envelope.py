@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, assert_never
 
 import msgspec
 from msgspec import Meta
 
 from askback.core.runs import RunState
+from askback.mcp.elicitation import YES_OR_NO
+from askback.skills.typed_answers import is_confirmation
 from askback.wire.artifacts import Artifact
 from askback.wire.questions import Interaction
 from askback.wire.runs import Result, Run
 
 ARTIFACTS = "askback://runs/"
 """The start of the URI of an artifact."""
+_CANNOT_READ = (
+    "This token lacks the scope `read`, so no tool can wait for the run or show its output. The user can follow it with "
+    "another token, or on the page of the server."
+)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +28,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     interaction_id: Annotated[str, Meta(description="For answer_question.")]
     kind: str
     prompt: Annotated[str, Meta(description="Ask the user this, word by word.")]
+    context: Annotated[Any, Meta(description="What the question is about, for the user. Null if there is nothing.")]
     options: Annotated[list[Any], Meta(description="The answers to choose from; empty if the user is free.")]
     default: Annotated[Any, Meta(description="The suggested answer.")]
     response_schema: Annotated[dict[str, Any] | None, Meta(description="The JSON Schema of the answer.")]
@@ -33,7 +40,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             interaction_id=asked.interaction_id,
             kind=asked.kind,
             prompt=asked.prompt,
-            options=list(asked.options),
+            context=asked.context,
+            options=list(YES_OR_NO.values()) if is_confirmation(asked) else list(asked.options),
             default=asked.default,
             response_schema=asked.response_schema,
             secret=asked.asks_secrets,
@@ -94,8 +102,10 @@ def artifact_uri(run_id: str, path: str) -> str:
     return f"{ARTIFACTS}{run_id}/artifacts/{quote(path)}"
 
 
-def envelope_of(run: Run, result: Result | None, *, answer_url: str | None, found: bool = False) -> Envelope:
-    """The envelope of a run, with its result if it is over."""
+def envelope_of(
+    run: Run, result: Result | None, *, answer_url: str | None, found: bool = False, may_read: bool = True
+) -> Envelope:
+    """The envelope of a run, with its result if it is over. `may_read`: whether the token has the scope `read`."""
     asked = run.pending_interaction if run.state is RunState.WAITING_USER else None
     error = run.error if run.state is RunState.FAILED else None
     files: tuple[Artifact, ...] = () if result is None else result.artifacts
@@ -107,13 +117,13 @@ def envelope_of(run: Run, result: Result | None, *, answer_url: str | None, foun
         data=None if result is None else result.data,
         error=None if error is None else Failure(code=error.code, message=error.message),
         artifacts=[File(path=each.path, uri=artifact_uri(run.id, each.path), size=each.size) for each in files],
-        message=_message(run, answer_url, found=found),
+        message=_message(run, answer_url, found=found, may_read=may_read),
     )
 
 
-def _message(run: Run, answer_url: str | None, *, found: bool) -> str:
+def _message(run: Run, answer_url: str | None, *, found: bool, may_read: bool) -> str:
     earlier = "This is the run that the same call has started before. " if found else ""
-    return earlier + _next_step(run, answer_url)
+    return earlier + (_next_step(run, answer_url) if may_read else f"{state_text(run.state)} {_CANNOT_READ}")
 
 
 def _next_step(run: Run, answer_url: str | None) -> str:
@@ -127,9 +137,26 @@ def _next_step(run: Run, answer_url: str | None) -> str:
             return f"The run asks its user. Ask the user, then call answer_question.{by_page}"
         case RunState.SUCCEEDED:
             return "The run has succeeded: data is its output."
+        case RunState.FAILED | RunState.CANCELED:
+            return state_text(run.state)
+        case _:
+            return "The run continues. Call get_run to wait for it."
+
+
+def state_text(state: RunState) -> str:
+    """The state of a run in a sentence."""
+    match state:
+        case RunState.QUEUED:
+            return "The run will start soon."
+        case RunState.RUNNING:
+            return "The run is working."
+        case RunState.WAITING_USER:
+            return "The run waits for its user."
+        case RunState.SUCCEEDED:
+            return "The run has succeeded."
         case RunState.FAILED:
             return "The run has failed."
         case RunState.CANCELED:
             return "The run was canceled."
         case _:
-            return "The run continues. Call get_run to wait for it."
+            assert_never(state)

@@ -54,7 +54,8 @@ def make_server(
     async def call(ctx: Context, params: types.CallToolRequestParams) -> Returned:
         try:
             async with asyncio.timeout(call_sec):
-                return await call_tool(ToolCall(ctx=ctx, caller=callers(ctx), params=params))
+                found = ToolCall(ctx=ctx, caller=callers(ctx), params=params, skills_as_tools=skills_as_tools)
+                return await call_tool(found)
         except CallFailed as error:
             return failed(error)
         except TimeoutError:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from askback.client import AsyncClient
+from askback.client import AsyncClient, Unauthorized
+from askback.client.calls import Call
 from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
 from askback.mcp.server import make_server, state_security
 
+T = TypeVar("T")
 Find = Callable[[], tuple[str, str | None]]
 """The URL and the token of the server, looked up for every call: it may have been restarted elsewhere."""
 
@@ -40,9 +42,20 @@ class Clients:
 
     def of(self, url: str, token: str | None) -> AsyncClient:
         if (url, token) not in self._open:
-            self._open[url, token] = AsyncClient(url, token, headers=BY_MCP)
+            self._open[url, token] = _StdioClient(url, token, headers=BY_MCP)
         return self._open[url, token]
 
     async def close(self) -> None:
         for client in self._open.values():
             await client.close()
+
+
+class _StdioClient(AsyncClient):
+    """Says where its token comes from. The server names a header instead, which nobody sets here."""
+
+    async def _do(self, call: Call[T]) -> T:
+        try:
+            return await super()._do(call)
+        except Unauthorized as error:
+            message = "the server does not accept the token, or needs one: set ASKBACK_TOKEN, or pass --token"
+            raise Unauthorized(error.status, error.code, message) from None

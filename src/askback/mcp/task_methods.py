@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from askback.client import CallFailed, Conflict, Refused
 from askback.core.runs import RunState
+from askback.mcp.answers import by_form
 from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller
 from askback.mcp.elicitation import form_of
@@ -114,7 +115,7 @@ class TaskCall:
         if reaction.action != "accept" or form is None:
             # Without a form, the user has opened the page of the question and answers there.
             return
-        answer = form.answer(reaction.content)
+        answer = by_form(asked, form, reaction.content)
         if answer is None:
             raise MCPError(types.INVALID_PARAMS, "the accepted form has no answer")
         # Somebody else may have been faster.

@@ -14,6 +14,7 @@ from askback.client import Forbidden
 from askback.core.runs import RunState
 from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller
+from askback.mcp.envelope import state_text
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
@@ -73,7 +74,7 @@ def _message(run: Run, answer_url: str | None) -> str:
         return f"The run asks its user: {asked.prompt}{where}"
     if run.state is RunState.FAILED and run.error is not None:
         return f"The run has failed: {run.error.message}"
-    return f"The run is {run.state}."
+    return state_text(run.state)
 
 
 def request_key(asked: Interaction, url: str | None = None) -> str:

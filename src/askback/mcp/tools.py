@@ -17,7 +17,9 @@ from mcp.shared.exceptions import MCPError
 
 from askback.client import CallFailed, Refused, ServerUnreachable
 from askback.core.runs import RunState
+from askback.mcp import answers
 from askback.mcp import arguments as given
+from askback.mcp.answers import told
 from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS, Envelope, Question, Questions, Skills, output_schema
@@ -44,6 +46,7 @@ class ToolCall:
     ctx: Context
     caller: Caller
     params: types.CallToolRequestParams
+    skills_as_tools: bool = False
 
     def read(self, shape: type[S]) -> S:
         return msgspec.convert(self.params.arguments or {}, shape)
@@ -56,7 +59,9 @@ class ToolCall:
     async def progress(self, seconds: float, message: str) -> None:
         await self.ctx.session.report_progress(seconds, message=message)
 
-    async def conclude(self, run: Run, wait_sec: float, *, may_ask: bool, found: bool = False) -> Returned:
+    async def conclude(
+        self, run: Run, wait_sec: float, *, may_ask: bool, found: bool = False, problem: str = ""
+    ) -> Returned:
         """Wait for the run, bring its questions to the user of the client, and return the envelope."""
         until = time.monotonic() + wait_sec
         while True:
@@ -69,10 +74,10 @@ class ToolCall:
             if is_modern(self.ctx):
                 return input_required(elicitation)
             asked = await asked_now(self.ctx, self.caller, elicitation, until, self.progress)
-            run, may_ask = asked.run, asked.answered
+            run, may_ask, problem = asked.run, asked.answered, asked.problem
         if (task := await self._task(run, may_ask=may_ask)) is not None:
             return task
-        return enveloped(await self.caller.envelope(run, found=found))
+        return enveloped(await self.caller.envelope(run, found=found), problem)
 
     async def _task(self, run: Run, *, may_ask: bool) -> dict[str, Any] | None:
         """The run as a task, if this client takes tasks and one can still bring something to it."""
@@ -88,7 +93,8 @@ class ToolCall:
     async def resume(self, wait_sec: float) -> Returned:
         """Continue a call that the client repeats with the reaction of its user."""
         asked = await taken_up(self.caller, self.params, time.monotonic() + wait_sec, self.progress)
-        return await self.conclude(asked.run, 0 if self.may_be_task else wait_sec / 2, may_ask=asked.answered)
+        left = 0 if self.may_be_task else wait_sec / 2
+        return await self.conclude(asked.run, left, may_ask=asked.answered, problem=asked.problem)
 
 
 Act = Callable[[ToolCall], Awaitable[Returned]]
@@ -119,20 +125,10 @@ async def _answer_question(call: ToolCall) -> Returned:
         message = "this question asks for a secret, which must not pass through a model: the user answers at answer_url"
         return refused("REPLY_INVALID", message)
     answer = wanted.answer
-    if asked.interaction_id == wanted.interaction_id and isinstance(answer, str):
-        answer = _as_asked(answer, asked.response_schema)
+    if asked.interaction_id == wanted.interaction_id:
+        answer = answers.by_tool(asked, answer)
     run = await call.caller.reply(wanted.run_id, wanted.interaction_id, answer)
     return await call.conclude(run, wanted.wait_sec, may_ask=True)
-
-
-def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:
-    """Some clients send every value as a text. It is read as JSON where the question asks for something else."""
-    if schema is None or schema.get("type") in (None, "string"):
-        return answer
-    try:
-        return json.loads(answer)
-    except ValueError:
-        return answer
 
 
 async def _cancel_run(call: ToolCall) -> Returned:
@@ -249,7 +245,19 @@ async def call_tool(call: ToolCall) -> Returned:
             return await _start(call, given.RunSkill(skill=skill.id, **values))
     except msgspec.ValidationError as error:
         return refused("INPUT_INVALID", f"the arguments of {name} are not valid: {error}")
-    raise MCPError(types.INVALID_PARAMS, f"there is no tool {name[:80]!r}; the tools are {', '.join(TOOLS)}")
+    known_names = ", ".join(await _names(call))
+    raise MCPError(types.INVALID_PARAMS, f"there is no tool {name[:80]!r}; the tools are {known_names}")
+
+
+async def _names(call: ToolCall) -> list[str]:
+    """The tools that the client can list."""
+    if not call.skills_as_tools:
+        return [*TOOLS]
+    try:
+        usable = [each for each in await call.caller.client.skills() if each.problem is None]
+    except CallFailed:
+        return [*TOOLS]
+    return [*TOOLS, *(skill_tool_name(each.id) for each in usable)]
 
 
 # A separate tool for each skill.
@@ -297,14 +305,16 @@ def _skill_tool(skill: SkillDetails) -> types.Tool:
 # Results.
 
 
-def enveloped(envelope: Envelope) -> types.CallToolResult:
-    """The envelope, with its artifacts as resource links. A failed run is an error of the call."""
+def enveloped(envelope: Envelope, problem: str = "") -> types.CallToolResult:
+    """The envelope, with its artifacts as resource links. A failed run is an error of the call, as is a refused answer."""
+    if problem:
+        envelope = msgspec.structs.replace(envelope, message=f"{problem}\n{envelope.message}")
     links = [
         types.ResourceLink(name=each.path, uri=each.uri, size=each.size)
         for each in envelope.artifacts
         if each.uri.startswith(ARTIFACTS)
     ]
-    return structured(envelope, links, failed=envelope.state is RunState.FAILED)
+    return structured(envelope, links, failed=bool(problem) or envelope.state is RunState.FAILED)
 
 
 def structured(
@@ -319,17 +329,20 @@ def failed(error: CallFailed) -> types.CallToolResult:
     """The result of a call that the server refused, or that did not reach it."""
     match error:
         case Refused():
-            return refused(error.code, error.message, error.problems)
+            return _failure(told(error))
         case ServerUnreachable():
             return refused("SERVER_UNREACHABLE", f"{error.message}; start a server with: askback serve")
         case _:
             return refused("ANSWER_UNREADABLE", error.message)
 
 
-def refused(code: str, message: str, problems: tuple[str, ...] = ()) -> types.CallToolResult:
+def refused(code: str, message: str) -> types.CallToolResult:
     """A refusal, which the model can read and act on.
 
     It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
     """
-    text = "\n- ".join((f"{code}: {message}", *problems))
+    return _failure(f"{code}: {message}")
+
+
+def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

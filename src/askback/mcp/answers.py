@@ -1,0 +1,78 @@
+"""What a client gives as an answer, and what the run gets for it. Pure.
+
+The API takes every text for a question without a schema. A form has more to say: nothing is no answer, and a confirmation is
+answered with yes or no.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from askback.client import Refused
+from askback.core.errors import RefusalCode
+from askback.core.forms import option_value
+from askback.mcp.elicitation import YES_OR_NO, Form
+from askback.skills.typed_answers import as_flag, is_confirmation
+from askback.wire.questions import Interaction
+
+_STATUS = 422
+"""That of the API for an answer that does not fit."""
+
+
+def by_form(asked: Interaction, form: Form, content: dict[str, Any] | None) -> Any:
+    """The answer in an accepted form; None if there is none. Raises `Refused` if it does not fit."""
+    given = form.answer(content)
+    if given is not None and asked.response_schema is None and _is_empty(asked, given):
+        raise _invalid("the answer is empty")
+    return None if given is None else _fitting(asked, given)
+
+
+def by_tool(asked: Interaction, given: Any) -> Any:
+    """The answer in the arguments of a tool: nothing stands for the default. Raises `Refused` if there is none."""
+    if _is_empty(asked, given):
+        given = _default(asked)
+        if given is None:
+            raise _invalid("the answer is empty, and the question has no default")
+    elif isinstance(given, str):
+        given = _as_asked(given, asked.response_schema)
+    return _fitting(asked, given)
+
+
+def _is_empty(asked: Interaction, given: Any) -> bool:
+    """Nothing, unless it is offered as an option."""
+    is_blank = given is None or (isinstance(given, str) and not given.strip())
+    return is_blank and given not in [option_value(each) for each in asked.options]
+
+
+def _default(asked: Interaction) -> Any:
+    return asked.default if asked.default is not None else (asked.response_schema or {}).get("default")
+
+
+def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:
+    """Some clients send every value as a text. It is read as JSON where the question asks for something else."""
+    if schema is None or schema.get("type") in (None, "string"):
+        return answer
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer
+
+
+def _fitting(asked: Interaction, given: Any) -> Any:
+    """The answer as the page of the question sends it."""
+    if not is_confirmation(asked):
+        return given
+    flag = as_flag(given.strip() if isinstance(given, str) else given)
+    if flag is None:
+        raise _invalid("the question is answered with yes or no")
+    return YES_OR_NO[flag]
+
+
+def told(error: Refused) -> str:
+    """A refusal as the model reads it."""
+    return "\n- ".join((f"{error.code}: {error.message}", *error.problems))
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(_STATUS, RefusalCode.REPLY_INVALID, message)
