@@ -53,6 +53,11 @@ BAD: dict[str, tuple[Any, str]] = {
         f"at most {MAX_FORM_FIELDS}",
     ),
     "a-form-in-a-form": ({**ASK, "questions": [FIELD, {**FIELD, "id": "x", "questions": [FIELD]}]}, "cannot contain"),
+    "a-schema-of-too-many-parts": ({**ASK, "response_schema": {"anyOf": [{}] * 5_000}}, "more than 4,000 objects"),
+    "schemas-of-too-many-parts": (
+        {**ASK, "questions": [{**FIELD, "id": f"q{n}", "response_schema": {"anyOf": [{}] * 1_000}} for n in range(5)]},
+        "more than 4,000 objects",
+    ),
     "too-large": ({**ASK, "prompt": "x" * 40_000}, "it is too large"),
 }
 

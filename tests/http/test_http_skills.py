@@ -124,8 +124,10 @@ def test_a_broken_skill_is_listed_with_what_is_wrong(client: httpx.Client, furni
     (listed,) = [each for each in client.get("/v1/skills").json()["items"] if each["id"] == "broken"]
     assert listed["problem"]
     assert listed["execution_modes"] == []
-    refused(client.get("/v1/skills/broken"), 422, "SKILL_INVALID")
-    refused(client.post("/v1/runs", json={"skill": "broken"}), 422, "SKILL_INVALID")
+    for response in (client.get("/v1/skills/broken"), client.post("/v1/runs", json={"skill": "broken"})):
+        refused(response, 422, "SKILL_INVALID")
+        assert "broken is not a valid skill" in response.json()["detail"]
+        assert str(furnished.folder) not in response.text
 
 
 # Packages that must not get in.

@@ -14,7 +14,7 @@ import pytest
 
 from askback.core.interactions import Json
 from askback.process.ask_socket import AskSocket, ask_tool_command
-from askback.process.ask_tool_program import MAX_BYTES, PROTOCOL_VERSIONS, TOOL
+from askback.process.ask_tool_program import CALL_BYTES, PROTOCOL_VERSIONS, TOOL
 
 LIMIT_SEC = 120.0
 
@@ -65,7 +65,7 @@ async def listening(folder: Path, *answers: tuple[bool, str]) -> AsyncIterator[l
     asked: list[Json] = []
     left = iter(answers)
 
-    def check(arguments: Json) -> tuple[bool, str]:
+    async def check(arguments: Json) -> tuple[bool, str]:
         asked.append(arguments)
         return next(left)
 
@@ -119,9 +119,14 @@ def test_a_question_that_is_too_large_or_cannot_be_delivered_is_an_error_of_the_
             assert failed
             assert "JSON block" in text
             async with listening(tmp_path, (True, "recorded")) as asked:
-                assert (await tool.put({"prompt": "x" * MAX_BYTES}))[0]
+                failed, text = await tool.put({"prompt": "x" * CALL_BYTES})
+                assert failed
+                assert "64,000 bytes" in text
                 assert asked == []
-                assert await tool.put({"prompt": "Which colour?"}) == (False, "recorded")
+                # A long text is not longer for being Chinese; half a character harms nothing.
+                long = "色" * 20_000 + "\ud800"
+                assert await tool.put({"prompt": long}) == (False, "recorded")
+                assert asked == [{"prompt": "色" * 20_000 + "\ufffd"}]
 
     asyncio.run(main())
 
@@ -186,6 +191,7 @@ def test_what_is_in_the_way_is_replaced_and_links_are_not_followed(tmp_path: Pat
         assert (tmp_path / "kept").read_text() == "kept"
         (tmp_path / "link").symlink_to(tmp_path / "run")
         with pytest.raises(OSError):
-            await AskSocket(tmp_path / "link", lambda arguments: (True, "")).open()
+            async with listening(tmp_path / "link"):
+                raise AssertionError("it listens")
 
     asyncio.run(main())

@@ -62,7 +62,7 @@ class Desk:
     def __init__(self) -> None:
         self.calls: list[HeldCall] = []
 
-    def take(self, arguments: Json) -> Answer | HeldCall:
+    async def take(self, arguments: Json) -> Answer | HeldCall:
         self.calls.append(HeldCall())
         return self.calls[-1]
 

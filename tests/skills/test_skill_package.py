@@ -433,3 +433,10 @@ def test_leavings_of_tools_count_for_nothing(tmp_path: Path) -> None:
 def test_a_problem_reads_as_one_line() -> None:
     problem = Problem(severity=Severity.ERROR, where="SKILL.md: name", message="is missing", fix="write it")
     assert str(problem) == "SKILL.md: name: is missing; write it"
+
+
+def test_problems_do_not_tell_where_the_package_is(tmp_path: Path) -> None:
+    assert wrong(tmp_path / "nowhere") == ["nowhere: is not a folder"]
+    folder = make_skill(tmp_path)
+    (folder / "assets").symlink_to(folder / "assets")
+    assert not any(str(tmp_path) in each for each in wrong(folder))

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,39 @@ def listening(greet: Callable[[socket.socket], object]) -> Iterator[int]:
         finally:
             for peer in peers:
                 peer.close()
+
+
+def echoing(password: str, *, accepts: bool) -> Callable[[socket.socket], None]:
+    """A server that repeats the sign-in in its reply: to the sign-in itself, or to the command after it."""
+
+    def greet(peer: socket.socket) -> None:
+        peer.settimeout(60)
+        sent = b""
+        with suppress(OSError), peer.makefile("rb") as lines:
+            peer.sendall(b"220 hello\r\n")
+            for line in lines:
+                command = line.strip()
+                if command.lower().startswith(b"ehlo"):
+                    peer.sendall(b"250-hello\r\n250 AUTH PLAIN\r\n")
+                elif command.startswith(b"AUTH"):
+                    sent = command
+                    peer.sendall(b"235 fine\r\n" if accepts else b"535 got " + sent + b"\r\n")
+                else:
+                    peer.sendall(b"550 after " + sent + b" with " + password.encode() + b"\r\n")
+
+    return greet
+
+
+@pytest.mark.parametrize(
+    ("accepts", "told"), [(False, "535 to the sign-in"), (True, "550 after AUTH PLAIN [redacted] with [redacted]")]
+)
+@pytest.mark.parametrize("password", [PASSWORD, "pass"])
+def test_a_server_that_repeats_the_password_does_not_put_it_into_the_error(
+    password: str, accepts: bool, told: str
+) -> None:
+    with listening(echoing(password, accepts=accepts)) as port:
+        response = sending(MailServer(url=f"smtp://127.0.0.1:{port}", user=USER, password=password))
+    assert response.problem == f"the mail server 127.0.0.1:{port} returned {told}"
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

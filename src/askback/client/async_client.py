@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from askback.client import calls
+from askback.client.bodies import Body, Received
 from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable, WaitTimedOut
 from askback.client.following import PATIENCE_SEC, Following, may_settle
@@ -108,7 +109,7 @@ class AsyncClient:
         """
         call = calls.changed_run(run_id, etag, wait_sec)
         response = await self._sent(call)
-        run = calls.decode(call, response.status_code, response.content)
+        run = calls.decode(call, response.status, response.content)
         return None if run is None else (run, response.headers["ETag"])
 
     def list_runs(
@@ -347,11 +348,12 @@ class AsyncClient:
 
     async def _do(self, call: Call[T]) -> T:
         response = await self._sent(call)
-        return calls.decode(call, response.status_code, response.content)
+        return calls.decode(call, response.status, response.content)
 
-    async def _sent(self, call: Call[Any]) -> httpx.Response:
+    async def _sent(self, call: Call[Any]) -> Received:
         with request_arguments(call) as arguments, transport_errors(self.url):
-            return await self._http.request(call.method, call.path, **arguments)
+            async with self._http.stream(call.method, call.path, **arguments) as response:
+                return Received(status=response.status_code, headers=response.headers, content=await _body(response))
 
     async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
         while listing is not None:
@@ -368,7 +370,7 @@ class AsyncClient:
         with request_arguments(call) as arguments, transport_errors(self.url):
             async with self._http.stream(call.method, call.path, **arguments, **more) as response:
                 if response.status_code != httpx.codes.OK:
-                    calls.check(call, response.status_code, await response.aread())
+                    calls.check(call, response.status_code, await _body(response))
                 yield response.aiter_bytes()
 
     async def _save(self, call: Call[bytes], target: Path) -> Path:
@@ -377,3 +379,10 @@ class AsyncClient:
                 async for chunk in chunks:
                     await asyncio.to_thread(file.write, chunk)
         return target
+
+
+async def _body(response: httpx.Response) -> bytes:
+    body = Body()
+    async for chunk in response.aiter_bytes():
+        body.add(chunk)
+    return body.content

@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from askback.client import calls
+from askback.client.bodies import check_size
 from askback.client.errors import AnswerUnreadable, CallFailed, WaitTimedOut
 from askback.core.events import EventType
 from askback.core.runs import RunState
@@ -56,6 +57,7 @@ class Following:
         """The events that are complete with this chunk."""
         self._connected_once, self._lost_at, self._delay_sec = True, None, _MIN_DELAY_SEC
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        check_size(len(self._buffer))
         found = [_event(line) for line in lines if line.startswith(b"data:")]
         return [event for event in found if self.is_new(event)]
 

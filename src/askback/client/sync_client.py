@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from askback.client import calls
+from askback.client.bodies import Body, Received
 from askback.client.calls import Call, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
@@ -106,7 +107,7 @@ class Client:
         """
         call = calls.changed_run(run_id, etag, wait_sec)
         response = self._sent(call)
-        run = calls.decode(call, response.status_code, response.content)
+        run = calls.decode(call, response.status, response.content)
         return None if run is None else (run, response.headers["ETag"])
 
     def list_runs(
@@ -337,11 +338,15 @@ class Client:
 
     def _do(self, call: Call[T]) -> T:
         response = self._sent(call)
-        return calls.decode(call, response.status_code, response.content)
+        return calls.decode(call, response.status, response.content)
 
-    def _sent(self, call: Call[Any]) -> httpx.Response:
-        with request_arguments(call) as arguments, transport_errors(self.url):
-            return self._http.request(call.method, call.path, **arguments)
+    def _sent(self, call: Call[Any]) -> Received:
+        with (
+            request_arguments(call) as arguments,
+            transport_errors(self.url),
+            self._http.stream(call.method, call.path, **arguments) as response,
+        ):
+            return Received(status=response.status_code, headers=response.headers, content=_body(response))
 
     def _items(self, listing: Listing[T] | None) -> Iterator[T]:
         while listing is not None:
@@ -361,7 +366,7 @@ class Client:
             cut_off(response, cut_after_sec),
         ):
             if response.status_code != httpx.codes.OK:
-                calls.check(call, response.status_code, response.read())
+                calls.check(call, response.status_code, _body(response))
             yield response.iter_bytes()
 
     def _save(self, call: Call[bytes], target: Path) -> Path:
@@ -369,3 +374,10 @@ class Client:
             for chunk in chunks:
                 file.write(chunk)
         return target
+
+
+def _body(response: httpx.Response) -> bytes:
+    body = Body()
+    for chunk in response.iter_bytes():
+        body.add(chunk)
+    return body.content

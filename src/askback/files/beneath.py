@@ -91,6 +91,16 @@ def has_folder(base: Path, name: str) -> bool:
     return True
 
 
+def has_file(base: Path, name: str) -> bool:
+    """Whether the path is a regular file. Says nothing about what a symlink leads to."""
+    *folders, last = _parts(name)
+    try:
+        with _opened(base) as top, _open_folder(_find, top, folders) as folder:
+            return stat.S_ISREG(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def move_in(source: Path, base: Path, name: str) -> None:
     """Move a file or folder to a path below `base`, replacing anything there. The engine must not control `source`."""
     *folders, last = _parts(name)

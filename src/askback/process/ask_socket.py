@@ -1,7 +1,8 @@
 """The Unix socket in a run's folder through which the engine's ask tool reaches Askback.
 
-Whatever connects is the engine or one of its children, so a message is bounded in size and time, and is data only. A
-sandbox shows no other run's folder; without one, the modes of the folder and of the socket keep other users out.
+Whatever connects is the engine or one of its children, so a message is bounded in size and time, and is data only. It is
+read and checked in a thread, one message of each run at a time, so that the server responds meanwhile. A sandbox shows no
+other run's folder; without one, the modes of the folder and of the socket keep other users out.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from askback.core.interactions import Json
 from askback.process import ask_tool_program
@@ -24,6 +26,9 @@ _NAME = "ask.sock"
 _MAX_CONNECTIONS = 4
 _READ_SEC = 10.0
 _PROGRAM = Path(ask_tool_program.__file__)
+_thread = ThreadPoolExecutor(1, thread_name_prefix="askback-questions")
+
+T = TypeVar("T")
 
 DELIVERY_SEC = 10.0
 """How long the tool may take to pass on an answer."""
@@ -46,8 +51,15 @@ class HeldCall:
             self.answer.set_result((accepted, text))
 
 
-Check = Callable[[Json], Answer | HeldCall]
+Check = Callable[[Json], Awaitable[Answer | HeldCall]]
 """Takes the arguments of a call."""
+Defer = Callable[[Json], Awaitable[bool]]
+"""Takes the arguments of a call, and says whether the engine is to end its turn without making it."""
+
+
+async def in_thread(read: Callable[[Any], T], given: Any) -> T:
+    """Read what an engine has sent. The thread is for that alone: an engine can make it slow."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, read, given)
 
 
 def ask_tool_command(folder: Path) -> tuple[str, ...]:
@@ -68,18 +80,22 @@ def _python() -> str:
 class AskSocket:
     """Serves one connection per call, for as long as the call takes. Closed, it is removed."""
 
-    def __init__(self, folder: Path, check: Check, defer: Callable[[Json], bool] = lambda _: False) -> None:
-        """`defer`: takes the arguments of a call, and says whether the engine is to end its turn without making it."""
+    def __init__(
+        self, folder: Path, check: Check, defer: Defer | None = None, refusal: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`refusal`: why the next call is refused without being read, in words for the model; None if it is not."""
         self._folder = folder
         self._check = check
         self._defer = defer
+        self._refusal = refusal
+        self._turnstile = asyncio.Lock()
         self._connections = 0
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
         """Raises `OSError`."""
         listening = await asyncio.to_thread(_bind, self._folder)
-        self._server = await asyncio.start_server(self._serve, sock=listening, limit=ask_tool_program.MAX_BYTES)
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=ask_tool_program.CALL_BYTES)
 
     def close(self) -> None:
         if self._server is not None:
@@ -94,8 +110,10 @@ class AskSocket:
         try:
             if self._connections <= _MAX_CONNECTIONS:
                 async with asyncio.timeout(_READ_SEC):
-                    answer = self._answer(await reader.readline())
-                    held = answer if isinstance(answer, HeldCall) else None
+                    line = await reader.readline()
+                answer = await self._answer(line)
+                held = answer if isinstance(answer, HeldCall) else None
+                async with asyncio.timeout(_READ_SEC):
                     await _write(writer, {"held": True} if isinstance(answer, HeldCall) else answer)
                 if held is not None:
                     await _hold(held, reader, writer)
@@ -108,14 +126,23 @@ class AskSocket:
                 held.gone.set()
             writer.close()
 
-    def _answer(self, line: bytes) -> dict[str, Json] | HeldCall:
-        try:
-            if line.startswith(ask_tool_program.HOOK):
-                return {"defer": self._defer(loads(line[1:].decode("utf-8", "replace")))}
-            answer = self._check(loads(line.decode("utf-8", "replace")))
-        except NotJson as problem:
-            answer = False, f"The question cannot be read: {problem}"
+    async def _answer(self, line: bytes) -> dict[str, Json] | HeldCall:
+        is_hook = line.startswith(ask_tool_program.HOOK)
+        if (refusal := self._refusal()) is not None:
+            return {"defer": False} if is_hook else _message((False, refusal))
+        async with self._turnstile:
+            try:
+                arguments = await in_thread(_read, line[is_hook:])
+            except NotJson as problem:
+                return {"defer": False} if is_hook else _message((False, f"The question cannot be read: {problem}"))
+            if is_hook:
+                return {"defer": self._defer is not None and await self._defer(arguments)}
+            answer = await self._check(arguments)
         return answer if isinstance(answer, HeldCall) else _message(answer)
+
+
+def _read(line: bytes) -> Json:
+    return loads(line.decode("utf-8", "replace"))
 
 
 async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 TOOL = "put_question"
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+CALL_BYTES = 64_000
+"""Bytes of a call: as many as a question may have."""
 MAX_BYTES = 256_000
-"""Bytes of a question, and of what Askback says to it."""
+"""Bytes of what Askback says to a call."""
 _MAX_LINE = 16_000_000
 _CHUNK = 1 << 16
 _ANSWER_SEC = 20.0
@@ -40,7 +42,7 @@ _METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
 
 RECORDED = "The question is recorded. End your turn now: the answer will be your next message."
 _UNREACHABLE = "The question could not be delivered. Ask with a JSON block at the end of your message instead."
-_TOO_LARGE = f"The question is too large: a call may have {MAX_BYTES:,} bytes."
+_TOO_LARGE = f"The question is too large: a call may have {CALL_BYTES:,} bytes."
 
 _TEXT = {"type": "string"}
 _OPTIONS = {
@@ -144,8 +146,8 @@ class AskTool:
     # Calls.
 
     def _call(self, request_id: Any, params: dict[str, Any]) -> None:
-        data = json.dumps(params.get("arguments")).encode() + b"\n"
-        if len(data) > MAX_BYTES:
+        data = _encoded(params.get("arguments"))
+        if len(data) > CALL_BYTES:
             _write_result(request_id, False, _TOO_LARGE)
             return
         try:
@@ -213,6 +215,11 @@ class _Held:
         """When the connection was cut; 0 while it stands."""
 
 
+def _encoded(arguments: Any) -> bytes:
+    # Escapes would make a text in Chinese twice as long. Half a character can only be sent as one.
+    return json.dumps(arguments, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+
+
 def _connect(path: str) -> socket.socket:
     # The name alone: a path may be longer than an address of a socket.
     os.chdir(os.path.dirname(path))
@@ -266,8 +273,8 @@ def _write(message: dict[str, Any]) -> None:
 def decide(path: str) -> None:
     """Tell Claude whether to defer the call that it describes on stdin. Without a decision, it makes the call."""
     try:
-        data = HOOK + json.dumps(json.loads(sys.stdin.buffer.read(_MAX_LINE))["tool_input"]).encode() + b"\n"
-        if len(data) > MAX_BYTES:
+        data = HOOK + _encoded(json.loads(sys.stdin.buffer.read(_MAX_LINE))["tool_input"])
+        if len(data) > CALL_BYTES:
             return
         link = _connect(path)
         link.sendall(data)

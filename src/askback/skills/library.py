@@ -98,9 +98,10 @@ class Library:
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
             message = f"package {digest[:12]} is not stored here; install the skill again"
             raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
-        package = read_package(folder, None, self._config_names)
+        title = f"package {digest[:12]}"
+        package = read_package(folder, title, self._config_names)
         if package.digest != digest:
-            message = f"{folder} was changed or damaged; remove it and install the skill again"
+            message = f"{title} was changed or damaged; remove its folder in `packages`, and install the skill again"
             raise Unavailable(RefusalCode.SKILL_DAMAGED, message)
         return package
 
@@ -113,9 +114,9 @@ class Library:
 
     def unpacked(self, folder: Path, digest: str) -> SkillPackage:
         """A package of `unpack`, compared with its digest."""
-        package = read_package(folder, None, self._config_names)
+        package = read_package(folder, "the skill", self._config_names)
         if package.digest != digest:
-            raise Unavailable(RefusalCode.SKILL_DAMAGED, f"{folder} was changed or damaged; start the run again")
+            raise Unavailable(RefusalCode.SKILL_DAMAGED, "the skill was changed or damaged; start the run again")
         return package
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
@@ -134,7 +135,7 @@ class Library:
         fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages))
         try:
             copy_files(list_files(folder.resolve())[0], fresh)
-            digest = read_package(fresh, str(folder), self._config_names).digest
+            digest = read_package(fresh, folder.name, self._config_names).digest
             self._put(fresh, digest)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -235,12 +236,12 @@ class Library:
         """Find a skill, in this order: by path; by installed id; by folder name, in the skill folders or the working
         directory; the demo; by the id of a skill in a skill folder.
 
-        `paths=False` is for callers who must not read files of this machine by path.
+        `paths=False` is for callers who must not read files of this machine by path, nor learn paths.
         """
         place = self._place(name, paths=paths)
         if place is None:
             return self._listed_as(name, paths=paths)
-        return self.package(place) if isinstance(place, str) else self._in(place)
+        return self.package(place) if isinstance(place, str) else self._in(place, paths=paths)
 
     def contents(self, package: SkillPackage) -> tuple[PackageFile, ...]:
         """The files of a package. Raises `Unavailable` if they cannot be read."""
@@ -277,15 +278,15 @@ class Library:
         # `askback demo` prints commands with this name, and they must work.
         return DEMO if name == DEMO.name else None
 
-    def _in(self, folder: Path) -> SkillPackage:
-        """Read a folder, unless a package with the same content was read before."""
+    def _in(self, folder: Path, *, paths: bool) -> SkillPackage:
+        """Read a folder, unless a package with the same content was read before. Without `paths`, errors have its name."""
         resolved = folder.resolve()
         with suppress(OSError):
             entries, problems = list_files(resolved, self._config_names)
             known = self._read.get(self._digests.of(resolved, entries)) if not problems else None
             if known is not None:
                 return known.moved(resolved)
-        return read_package(folder, None, self._config_names)
+        return read_package(folder, None if paths else folder.name, self._config_names)
 
     def _listed_as(self, skill_id: str, *, paths: bool) -> SkillPackage:
         """Find a skill in the skill folders by its id, which may differ from the name of its folder."""

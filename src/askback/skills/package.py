@@ -6,6 +6,7 @@ One pass reports all problems, each with a fix. A plain Agent Skills folder is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -92,8 +93,17 @@ def _read(folder: Path, config_names: frozenset[str]) -> tuple[SkillPackage | No
         return _Reading(folder.resolve(), config_names).read()
     except OSError as fault:
         raise_if_temporary(fault)
-        where = str(fault.filename or folder)
+        where = _where(folder, fault.filename)
         return None, (error(where, f"cannot be read: {fault.strerror or fault}", "check the path and its permissions"),)
+
+
+def _where(folder: Path, filename: Any) -> str:
+    """The path of a file in its package. Problems are shown to clients, who do not learn where the package is."""
+    if isinstance(filename, str):
+        with suppress(ValueError):
+            path = Path(filename).relative_to(folder.resolve()).as_posix()
+            return folder.name if path == "." else path
+    return folder.name
 
 
 def _no_skill(names: set[str]) -> Problem:
@@ -120,7 +130,7 @@ class _Reading:
 
     def read(self) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
         if not self._folder.is_dir():
-            return None, (error(str(self._folder), "is not a folder", "name the folder that contains SKILL.md"),)
+            return None, (error(self._folder.name, "is not a folder", "name the folder that contains SKILL.md"),)
         names = {path.name for path in self._folder.iterdir()}
         if FILE not in names:
             return None, (_no_skill(names),)

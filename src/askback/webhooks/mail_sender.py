@@ -1,11 +1,13 @@
 """Sending one e-mail to the mail server of the settings.
 
-`smtplib` blocks, so it runs in separate threads. An attempt that takes too long is ended by closing its connection.
+`smtplib` blocks, so it runs in separate threads. An attempt that takes too long is ended by closing its connection. Errors
+are stored and logged, and a mail server may repeat what it was sent: none of them contains the password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import smtplib
 import socket
@@ -18,6 +20,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from askback.text.formatting import one_line
+from askback.text.redaction import Redactor
 from askback.webhooks.messages.mail import Mail
 from askback.webhooks.sender import TIMEOUT_SEC, Failed, why_failed
 
@@ -25,6 +28,8 @@ TOTAL_SEC = 3 * TIMEOUT_SEC
 """Less than the time for which a delivery is claimed."""
 _CONNECTIONS = 4
 _REPLY_CHARS = 200
+_TO_SIGN_IN = "to the sign-in"
+"""Shown instead of a reply to it, which may repeat the password in any form."""
 _PORTS = {"smtp": 587, "smtps": 465}
 
 
@@ -54,6 +59,15 @@ class MailServer:
     def is_tls(self) -> bool:
         """Whether the connection starts with TLS. Otherwise STARTTLS begins it."""
         return urlsplit(self.url).scheme == "smtps"
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks the password, also as it is sent to sign in."""
+        if not self.password:
+            return Redactor(())
+        sent = (self.password, f"\0{self.user}\0{self.password}", f"{self.user}\0{self.user}\0{self.password}")
+        encoded = (base64.b64encode(each.encode(errors="replace")).decode() for each in sent)
+        return Redactor(sent, (self.password, *encoded))
 
     @property
     def is_loopback(self) -> bool:
@@ -111,7 +125,7 @@ class MailSender:
             _hang_up(connection)
 
     def _failed(self, reason: str) -> Failed:
-        return Failed(f"mail server {self.server.name}: {reason}")
+        return Failed(f"mail server {self.server.name}: {self.server.redactor.text(reason)}")
 
     def _send(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
         try:
@@ -124,7 +138,7 @@ class MailSender:
         except smtplib.SMTPServerDisconnected:
             raise Failed("it closed the connection") from None
         except smtplib.SMTPException as error:
-            raise Failed(one_line(str(error), _REPLY_CHARS)) from None
+            raise Failed(self._shown(str(error))) from None
         except TimeoutError:
             raise Failed("the connection timed out") from None
         except (OSError, ValueError) as error:
@@ -136,7 +150,7 @@ class MailSender:
         if not server.is_tls:
             _start_tls(connection, server)
         if server.user is not None:
-            connection.login(server.user, server.password or "")
+            _sign_in(connection, server.user, server.password or "")
         connection.sendmail(mail.sender, [mail.recipient], mail.content)
         with suppress(smtplib.SMTPException, OSError):
             connection.quit()
@@ -144,7 +158,11 @@ class MailSender:
 
     def _response(self, status: int, text: bytes | str) -> MailResponse:
         said = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return MailResponse(status=status, text=one_line(said, _REPLY_CHARS), server=self.server.name)
+        return MailResponse(status=status, text=self._shown(said), server=self.server.name)
+
+    def _shown(self, said: str) -> str:
+        """Masked before it is cut: half a password is too much."""
+        return one_line(self.server.redactor.text(said), _REPLY_CHARS)
 
 
 def _connection(server: MailServer, own_name: str) -> smtplib.SMTP:
@@ -163,6 +181,13 @@ def _hang_up(connection: smtplib.SMTP) -> None:
     """End the connection, and with it the thread that waits for the mail server. `close` would let it wait."""
     with suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
+
+def _sign_in(connection: smtplib.SMTP, user: str, password: str) -> None:
+    try:
+        connection.login(user, password)
+    except smtplib.SMTPResponseException as error:
+        raise smtplib.SMTPResponseException(error.smtp_code, _TO_SIGN_IN) from None
 
 
 def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:

@@ -14,29 +14,38 @@ from dataclasses import dataclass
 
 from askback.core.interactions import Json, Question
 from askback.core.runs import Mode
-from askback.engines.answers.tool_calls import read_call
+from askback.engines.answers.tool_calls import PutQuestion, read_call
 from askback.engines.base import AskToolEngine, Engine
 from askback.installed.probes import EngineSetup
-from askback.process.ask_socket import Answer, AskSocket, HeldCall
+from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
 from askback.process.workspace import Workspace
 
-__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool"]
+__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool", "takes_ask_tool"]
 
 log = logging.getLogger(__name__)
 
 MAX_RESULT_BYTES = 6_000
 """Engines cut long results of tools. A longer answer is a message."""
+MAX_CALLS = 100
+"""Calls that are read in a turn, those of the engine's hook included. Each costs time."""
 _NO_TURN = "No turn is open in which a question could be asked."
 _ONE_ONLY = (
     "This turn already has a question, and this one was not recorded. End your turn now. "
     "Ask this one when you have the answer to the first."
 )
+_TOO_MANY = (
+    "This turn has called the tool too often, and this question was not recorded. "
+    "Ask with a JSON block at the end of your message instead."
+)
 
 
 def has_ask_tool(engine: Engine, setup: EngineSetup, mode: Mode) -> bool:
-    able = isinstance(engine, AskToolEngine) and engine.takes_ask_tool
-    return able and setup.ask_tool and mode is Mode.INTERACTIVE
+    return takes_ask_tool(engine) and setup.ask_tool and mode is Mode.INTERACTIVE
+
+
+def takes_ask_tool(engine: Engine) -> bool:
+    return isinstance(engine, AskToolEngine) and engine.takes_ask_tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,8 @@ class AskDesk:
         self.put = asyncio.Event()
         """Set when the turn has its question."""
         self._is_open = False
+        self._turn = 0
+        self._calls_left = 0
         self._may_hold = False
         self._deferred: DeferredCall | None = None
         self._calls: list[HeldCall] = []
@@ -67,7 +78,7 @@ class AskDesk:
 
     async def open(self, workspace: Workspace) -> None:
         """Let the processes of a run reach it, through a socket in the run's folder."""
-        listening = AskSocket(workspace.tmp, self.take, self.defer)
+        listening = AskSocket(workspace.tmp, self.take, self.defer, self.refusal)
         try:
             await listening.open()
         except OSError as error:
@@ -86,6 +97,8 @@ class AskDesk:
         `deferred`: the call that the engine has not made in its last turn, and makes first in this one.
         """
         self.question, self._is_open, self._may_hold = None, True, may_hold
+        self._turn += 1
+        self._calls_left = MAX_CALLS
         self._deferred = deferred
         self.put.clear()
 
@@ -98,7 +111,20 @@ class AskDesk:
         """Whether the engine has not made the call that the answer of this turn is for."""
         return self._deferred is not None and self._deferred.answer is not None
 
-    def defer(self, arguments: Json) -> bool:
+    def refusal(self) -> str | None:
+        """Why the next call is not even read."""
+        if not self._is_open:
+            return _NO_TURN
+        self._calls_left -= 1
+        return None if self._calls_left >= 0 else _TOO_MANY
+
+    async def _read(self, arguments: Json) -> PutQuestion | None:
+        """The question of a call; None if its turn is over."""
+        turn = self._turn
+        put = await in_thread(read_call, arguments)
+        return put if self._is_open and self._turn == turn else None
+
+    async def defer(self, arguments: Json) -> bool:
         """Whether a call is to be deferred: it asks a proper question, which is then that of the turn."""
         if self._deferred is not None and self._deferred.answer is not None:
             return False
@@ -106,20 +132,22 @@ class AskDesk:
             # It stays deferred, once: its answer is a message.
             self._deferred = None
             return True
-        put = read_call(arguments)
-        if not self._is_open or put.problems or self.question not in (None, put.question):
+        put = await self._read(arguments)
+        if put is None or put.problems or self.question not in (None, put.question):
             return False
         self.question = put.question
         self.put.set()
         return True
 
-    def take(self, arguments: Json) -> Answer | HeldCall:
+    async def take(self, arguments: Json) -> Answer | HeldCall:
         if not self._is_open:
             return False, _NO_TURN
         if self._deferred is not None:
             answer, self._deferred = self._deferred.answer, None
             return True, RECORDED if answer is None else answer
-        put = read_call(arguments)
+        put = await self._read(arguments)
+        if put is None:
+            return False, _NO_TURN
         if put.problems:
             listed = "\n".join(f"- {problem}" for problem in put.problems)
             return False, f"The question is malformed and was not recorded. Correct it and call again:\n{listed}"

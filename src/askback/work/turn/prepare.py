@@ -186,7 +186,7 @@ def _prepare_files(
         sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
-        deferred = deferred_call(run, workspace, instructions.prompt)
+        deferred = deferred_call(run, engine, workspace, instructions.prompt)
         answered = deferred is not None and deferred.answer is not None
         # A call that is deferred can only be answered with the tool, also if it was switched off since.
         ask_tool = turn.ask_tool if deferred is None else ask_tool_command(workspace.tmp)
