@@ -183,11 +183,14 @@ def test_a_token_has_a_limited_number_of_sessions(attacker: Attacker, api: Clien
     greedy, other = (api.create_token(each, ["read"]).token for each in names)
     bystander = attacker.open(other)
     sessions = [attacker.open(greedy) for _ in range(MAX_PER_TOKEN)]
-    # The first is used, so the second is the one that was unused for the longest time.
+    # The first two are used, so the third is the one that was unused for the longest time.
     assert attacker.send(rpc("ping"), sessions[0], greedy).status_code == 200
+    # The status of a session that has ended, for another reason.
+    own = Requests(server=attacker.server, token=greedy)
+    assert own.send("no/such", {"mcp-session-id": sessions[1]["mcp-session-id"]}).status_code == 404
     attacker.open(greedy)
     statuses = [attacker.send(rpc("ping"), each, greedy).status_code for each in sessions]
-    assert statuses == [200, 404, *[200] * (MAX_PER_TOKEN - 2)]
+    assert statuses == [200, 200, 404, *[200] * (MAX_PER_TOKEN - 3)]
     assert attacker.send(rpc("ping"), bystander, other).status_code == 200
     assert sessions[0]["mcp-session-id"] not in attacker.server.stderr
     for each in names:

@@ -166,10 +166,6 @@ class BodyMemory:
         finally:
             self._held -= text.size
 
-    @property
-    def is_free(self) -> bool:
-        return self._held == 0
-
     async def _receive(self, request: Request, text: _JsonText) -> None:
         try:
             async for piece in request.stream():

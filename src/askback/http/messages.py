@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Messages:
         self._app = app
         self._parsing = parsing
         self._memories: dict[str, BodyMemory] = {}
+        self._requests: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -66,13 +68,15 @@ class Messages:
     async def _checked(self, scope: Scope, receive: Receive, handling: AsyncExitStack) -> Checked:
         owner = scope["grant"].owner
         memory = self._memories.setdefault(owner, BodyMemory(_HELD_BYTES))
-        handling.callback(self._forget, owner)
+        self._requests[owner] += 1
+        handling.callback(self._finish, owner)
         scope["askback.body_values"] = min(scope.get("askback.body_values", MAX_VALUES), MAX_VALUES)
         return await handling.enter_async_context(memory.check(Request(scope, receive), self._parsing))
 
-    def _forget(self, owner: str) -> None:
-        if (memory := self._memories.get(owner)) is not None and memory.is_free:
-            del self._memories[owner]
+    def _finish(self, owner: str) -> None:
+        self._requests[owner] -= 1
+        if not self._requests[owner]:
+            del self._memories[owner], self._requests[owner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,8 +61,9 @@ class HttpFace:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         owner = self._identity(scope)
-        session_id = dict(scope["headers"]).get(_SESSION_ID, b"").decode("latin-1")
-        if session_id:
+        # Of several headers, the SDK reads the first.
+        session_id = Headers(scope=scope).get(_SESSION_ID.decode())
+        if session_id is not None:
             await self._in_session(session_id, scope, receive, send)
         elif self._method(scope) != "initialize":
             await self._handle(owner, scope, receive, send)
@@ -90,10 +92,9 @@ class HttpFace:
         owner = self._identity(scope)
 
         async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                ended = scope["method"] == "DELETE" and message["status"] == HTTPStatus.OK
-                if ended or message["status"] == HTTPStatus.NOT_FOUND:
-                    self.sessions.forget(session_id, owner)
+            # No other response proves that it has ended: 404 is also the status of an unknown method.
+            if scope["method"] == "DELETE" and message.get("status") == HTTPStatus.OK:
+                self.sessions.forget(session_id, owner)
             await send(message)
 
         with self.sessions.using(session_id, owner):
