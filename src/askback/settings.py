@@ -460,9 +460,19 @@ def unknown_variables() -> list[str]:
     return told
 
 
+def common_database() -> str | None:
+    """The address in `DATABASE_URL`, which other programs use, too."""
+    return os.environ.get(COMMON_DATABASE)
+
+
 def client_environment() -> tuple[str | None, str | None]:
     """The server's URL and token for the client commands. An empty variable is as good as none."""
     return os.environ.get("ASKBACK_URL") or None, os.environ.get("ASKBACK_TOKEN") or None
+
+
+def environment_moves_data() -> bool:
+    """Whether the data folder depends on the environment of this program, and may be another one elsewhere."""
+    return any(os.environ.get(name) for name in ("ASKBACK_DATA_DIR", "XDG_DATA_HOME"))
 
 
 def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:
