@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.http.auth import MCP
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
+from askback.http.messages import METHOD, Messages
 
 if TYPE_CHECKING:
     from askback.mcp.http_face import HttpFace
 
 INSTALL = "install it with: pip install 'askback[mcp]' (with pipx: pipx inject askback 'askback[mcp]')"
+
+_VALID_SEC = 5.0
+"""How often the sessions of revoked tokens are looked for."""
 
 
 def missing_package() -> bool:
@@ -36,17 +41,21 @@ class McpFace:
         self._context = context
         self._api = BodyCap(api, context.bodies)
         self._skill_tools = skill_tools
+        self._messages = Messages(self._respond, context.pools.parsing)
         self._wanted = asyncio.Event()
         self._face: asyncio.Future[HttpFace] = asyncio.get_running_loop().create_future()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if missing_package():
             raise HTTPException(HTTPStatus.NOT_FOUND, f"this server does not speak MCP; {INSTALL}")
+        await self._messages(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._wanted.set()
         face = await asyncio.shield(self._face)
         streams, name = self._context.streams, scope["grant"].name
         with streams.reserve(name) if scope["method"] == "GET" else nullcontext():
-            await streams.until_closing(face(scope, receive, send))
+            await streams.while_valid(face, scope, receive, send)
 
     async def serve(self) -> None:
         """Runs while the server does."""
@@ -55,12 +64,15 @@ class McpFace:
             self._api,
             key=self._context.links.key,
             skills_as_tools=self._skill_tools,
-            max_bytes=self._context.bodies.run_bytes,
+            max_bytes=self._context.bodies.bytes_for(MCP),
             identity=_identity,
+            method=lambda scope: scope.get(METHOD),
         )
         async with face.running():
             self._face.set_result(face)
-            await asyncio.Event().wait()
+            while True:
+                await asyncio.sleep(_VALID_SEC)
+                await face.sessions.end_invalid()
 
 
 def _loaded() -> Callable[..., HttpFace]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from askback.setting_sections import LogSettings
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-_CHATTY = ("httpx", "httpcore", "uvicorn")
-"""They log addresses, which may be secret, and every step of a connection."""
+_CHATTY = ("httpx", "httpcore", "mcp", "uvicorn")
+"""They log addresses and ids of sessions, which may be secret, and every step of a connection."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -49,7 +49,7 @@ class BodyLimits:
     def __post_init__(self) -> None:
         of_path = {
             "/v1/runs": self.run_bytes,
-            "/mcp": self.run_bytes,
+            "/mcp": min(self.run_bytes, _REPLY_BYTES),
             "/v1/uploads": self.upload_bytes,
             "/v1/skills": self.upload_bytes,
         }
@@ -156,6 +156,16 @@ class BodyMemory:
         finally:
             self._held -= text.size
 
+    @asynccontextmanager
+    async def check(self, request: Request, parsing: Pool) -> AsyncIterator[Checked]:
+        """The body for an application that decodes it again. It counts towards the limits until it has been handled."""
+        text = _JsonText(Counter(request.scope.get("askback.body_values", 200_000)))
+        try:
+            await self._receive(request, text)
+            yield await _in_thread_if_large(parsing, text.size, _check, text)
+        finally:
+            self._held -= text.size
+
     async def _receive(self, request: Request, text: _JsonText) -> None:
         try:
             async for piece in request.stream():
@@ -196,11 +206,22 @@ class _JsonText:
             raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A body that is valid JSON, as it was sent."""
+
+    body: bytes
+    document: Any
+    values: int
+
+
 async def _decoded(text: _JsonText, shape: type[S], parsing: Pool) -> S:
+    return await _in_thread_if_large(parsing, text.size, _decode, text, shape)
+
+
+async def _in_thread_if_large(parsing: Pool, size: int, work: Callable[..., T], *args: Any) -> T:
     try:
-        if text.size > THREAD_BYTES:
-            return await parsing.run(_decode, text, shape)
-        return _decode(text, shape)
+        return await parsing.run(work, *args) if size > THREAD_BYTES else work(*args)
     except TooDeep:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "the JSON is nested too deeply") from None
     except ValueError as error:
@@ -216,6 +237,12 @@ def _decode(text: _JsonText, shape: type[S]) -> S:
     document = decode(body, text.counter.names)
     del body
     return read_body(document, shape)
+
+
+def _check(text: _JsonText) -> Checked:
+    body = b"".join(text.pieces)
+    text.pieces.clear()
+    return Checked(body=body, document=decode(body, text.counter.names), values=text.counter.count)
 
 
 def media_type(request: Request) -> str:

@@ -77,7 +77,7 @@ REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
     RequestCode.BODY_TOO_LARGE: (
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "The body is too large, or contains more values than `limits.body_values`. The maximum is `limits.body` for a run, "
-        "`limits.upload` for files, 2 MB for a reply, and 256 KB for everything else.",
+        "`limits.upload` for files, 2 MB for a reply or a call at `/mcp`, and 256 KB for everything else.",
     ),
     RequestCode.MEDIA_TYPE_UNSUPPORTED: (
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -133,6 +133,11 @@ def status_of(code: RefusalCode | RequestCode) -> HTTPStatus:
     return _OWN_STATUS.get(code) or _KIND_STATUS[REFUSAL_KINDS[code]]
 
 
+def default_code(status: HTTPStatus) -> str:
+    """The code of errors that only have a status."""
+    return _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED)
+
+
 def problem(
     status: HTTPStatus,
     detail: str,
@@ -146,7 +151,7 @@ def problem(
         type="about:blank",
         title=status.phrase,
         status=status.value,
-        code=code or _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED),
+        code=code or default_code(status),
         detail=_cut(detail, _DETAIL_CHARS),
         problems=_few(problems) if problems else None,
         answered_with=WireActor.of(answered_with),
@@ -171,15 +176,19 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def refused(error: AskbackError) -> Response:
+def retry_after(error: AskbackError) -> dict[str, str] | None:
+    """The header that says when to retry."""
     after = _RETRY_AFTER_SEC.get(error.code)
-    headers = None if after is None else {"Retry-After": str(after)}
+    return None if after is None else {"Retry-After": str(after)}
+
+
+def refused(error: AskbackError) -> Response:
     return problem(
         status_of(error.code),
         error.message,
         code=error.code,
         problems=error.problems,
-        headers=headers,
+        headers=retry_after(error),
         answered_with=error.answered_with if isinstance(error, AlreadyClosed) else None,
     )
 

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
 from askback.following.inbox import InboxPage
+from askback.http.auth import check_still_valid
 from askback.store.base import EventPage
 from askback.wire import runs as wire
 
@@ -107,6 +108,24 @@ class Streams:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def while_valid(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application respond, until the server stops or the caller's token ends."""
+        answer = _Answer(send)
+        work = asyncio.ensure_future(self.until_closing(app(scope, receive, answer)))
+        watch = asyncio.ensure_future(_signed_out(scope))
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return
+        finally:
+            for task in (work, watch):
+                task.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)
+        if not answer.started:
+            check_still_valid(scope)
+        await answer.end()
+
     def encoded(self, event: Event) -> bytes:
         """The event as it is sent, encoded once for all clients."""
         key = (event.run_id, event.seq)
@@ -172,9 +191,7 @@ class EventStream(Response):
             await asyncio.gather(sending, *others, return_exceptions=True)
         with suppress(asyncio.CancelledError, Unavailable):
             sending.result()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_SEC):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await _end(send)
 
     async def _send_events(self, scope: Scope, send: Send, write: Callable[[bytes], bool]) -> None:
         await send(_chunk(b": events\n\n"))
@@ -195,6 +212,30 @@ class EventStream(Response):
         while True:
             await asyncio.sleep(self._streams.heartbeat_sec)
             await send(_chunk(b": alive\n\n"))
+
+
+class _Answer:
+    """Sends the response of another application, which may have to be ended for it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self._complete = False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        self._complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+    async def end(self) -> None:
+        if not self._complete:
+            await _end(self._send)
+
+
+async def _end(send: Send) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SEC):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _write_nothing(data: bytes) -> bool:

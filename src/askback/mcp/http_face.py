@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -14,21 +15,35 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import ASGIApp, Receive, Scope, Send
+from mcp_types import INVALID_REQUEST
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.client import AsyncClient
 from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
 from askback.mcp.server import make_server, state_security
+from askback.mcp.sessions import Sessions
+
+_SESSION_ID = b"mcp-session-id"
 
 
 class HttpFace:
     """Answers the requests at `/mcp`. The gate before it has decided who the caller is."""
 
     def __init__(
-        self, api: ASGIApp, *, key: bytes, skills_as_tools: bool, max_bytes: int, identity: Callable[[Scope], str]
+        self,
+        api: ASGIApp,
+        *,
+        key: bytes,
+        skills_as_tools: bool,
+        max_bytes: int,
+        identity: Callable[[Scope], str],
+        method: Callable[[Scope], str | None],
     ) -> None:
         self._api = api
         self._identity = identity
+        self._method = method
         self._urls = AnswerUrls()
         sealing = hmac.new(key, b"mcp request state", hashlib.sha256).digest()
         security = state_security(sealing, lambda ctx: identity(_scope(ctx)))
@@ -39,13 +54,63 @@ class HttpFace:
             max_request_body_size=max_bytes,
         )
 
+        self.sessions = Sessions(self._end_session)
+
     def running(self) -> AbstractAsyncContextManager[None]:
         return self._manager.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        owner = self._identity(scope)
+        # Of several headers, the SDK reads the first.
+        session_id = Headers(scope=scope).get(_SESSION_ID.decode())
+        if session_id is not None:
+            await self._in_session(session_id, scope, receive, send)
+        elif self._method(scope) != "initialize":
+            await self._handle(owner, scope, receive, send)
+        elif await self.sessions.make_room(owner):
+            await self._open(scope, receive, send)
+        else:
+            refusal = {"code": INVALID_REQUEST, "message": "too many sessions are in use by this token; end one first"}
+            body = {"jsonrpc": "2.0", "id": None, "error": refusal}
+            await JSONResponse(body, HTTPStatus.TOO_MANY_REQUESTS)(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        owner = self._identity(scope)
+
+        async def noting(message: Message) -> None:
+            is_open = message["type"] == "http.response.start" and message["status"] < HTTPStatus.BAD_REQUEST
+            if is_open and (session_id := dict(message["headers"]).get(_SESSION_ID)):
+                opening.close()
+                self.sessions.add(session_id.decode("latin-1"), owner, scope["still_valid"])
+            await send(message)
+
+        with ExitStack() as opening:
+            opening.enter_context(self.sessions.opening(owner))
+            await self._handle(owner, scope, receive, noting)
+
+    async def _in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        owner = self._identity(scope)
+
+        async def noting(message: Message) -> None:
+            # No other response proves that it has ended: 404 is also the status of an unknown method.
+            if scope["method"] == "DELETE" and message.get("status") == HTTPStatus.OK:
+                self.sessions.forget(session_id, owner)
+            await send(message)
+
+        with self.sessions.using(session_id, owner):
+            await self._handle(owner, scope, receive, noting)
+
+    async def _handle(self, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
         # A session belongs to the token that has opened it.
-        user = AuthenticatedUser(AccessToken(token="", client_id=self._identity(scope), scopes=[]))
+        user = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
         await self._manager.handle_request({**scope, "user": user}, receive, send)
+
+    async def _end_session(self, session_id: str, owner: str) -> None:
+        """As if its client had ended it."""
+        scope = {"type": "http", "method": "DELETE", "path": "/mcp", "query_string": b""}
+        await self._handle(
+            owner, {**scope, "headers": [(_SESSION_ID, session_id.encode("latin-1"))]}, _no_body, _ignore
+        )
 
     def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         scope = _scope(ctx)
@@ -53,6 +118,14 @@ class HttpFace:
         # It has no connection, so nothing has to be closed; an answer may come after the call has returned.
         client = AsyncClient(f"http://{host}", headers=BY_MCP, transport=_InProcess(self._api, scope))
         return Caller(client=client, identity=self._identity(scope), urls=self._urls)
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _ignore(message: Message) -> None:
+    """Nobody waits for the response."""
 
 
 def _scope(ctx: ServerRequestContext[Any, Any]) -> Scope:
