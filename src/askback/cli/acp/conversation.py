@@ -140,6 +140,9 @@ class Conversation:
         if question.asks_secrets:
             await self._say("Your message was not sent, because this answer is secret and a chat is kept.")
             return await self._asking.ask(run)
+        if (run.id, question.interaction_id) not in self._session.asked:
+            await self._say("Your message was not sent, because the run asks something that you have not seen yet.")
+            return await self._asking.ask(run)
         command = commands.read_command(text)
         if command is not None and command.name in {skill.id for skill in await self._client.skills()}:
             await self._say(
