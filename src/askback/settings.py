@@ -465,6 +465,11 @@ def client_environment() -> tuple[str | None, str | None]:
     return os.environ.get("ASKBACK_URL") or None, os.environ.get("ASKBACK_TOKEN") or None
 
 
+def environment_moves_data() -> bool:
+    """Whether the data folder depends on the environment of this program, and may be another one elsewhere."""
+    return any(os.environ.get(name) for name in ("ASKBACK_DATA_DIR", "XDG_DATA_HOME"))
+
+
 def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:
     """The settings with these files as sources. `origins` gets where each value comes from."""
 

@@ -11,6 +11,7 @@ import pytest
 from acp import RequestError
 from acp.schema import CancelElicitationResponse, DeclineElicitationResponse
 
+from askback.cli.system_user import system_user
 from askback.client import Client, RunState
 from support.acp_client import Editor, accept, agent
 from support.data_folder import ASK, FINISH, World, run_async
@@ -113,6 +114,7 @@ def test_text_goes_to_the_only_field(world: World, server: Server, client: Clien
         ("/trip place=Lisbon days=many", "input.days"),
         ("/trip Lisbon for three days", "each needs its name"),
         ("/trip {broken", "not valid JSON"),
+        ("/trip place=Lisbon days=many", "Use it like this: `/trip "),
         ("/trop place=Lisbon", "Did you mean `/trip`?"),
         ("hello", "- `/asking`: For tests."),
         ("/cancel", "There is no run to cancel."),
@@ -167,7 +169,27 @@ def test_a_question_ends_the_turn_and_the_next_prompt_answers_it(world: World, s
             (link,) = zed.editor.links()
             assert Path(link.uri.removeprefix("file://")).read_text() == "painted"
             (asked,) = client.interactions(run.id)
-            assert (asked.response, asked.answered_with.via) == ("blue", "cli")
+            assert (asked.response, asked.answered_with.via) == ("blue", "acp")
+
+    run_async(main)
+
+
+def test_a_command_that_does_not_exist_is_no_answer(world: World, server: Server, client: Client) -> None:
+    options = {"ask": {"interaction_id": "way", "prompt": "Which way?", "options": ["/north", "/etc/hosts"]}}
+    world.skill([options], [options], [options], [{"finish": {"colour": "red"}}], name="ways")
+
+    async def main() -> None:
+        async with agent(world) as zed:
+            session = await zed.session()
+            await zed.prompt(session, "/ways")
+            (run,) = client.list_runs(labels={"acp-session": session})
+            assert await zed.prompt(session, "/trip-planner destination=Lisbon") == "end_turn"
+            assert "There is no command `/trip-planner`, so your message was not sent" in zed.editor.said()
+            assert await zed.prompt(session, "/cancel later") == "end_turn"
+            assert client.get_run(run.id).state is RunState.WAITING_USER
+            for typed in ("/north", "/etc/passwd", "2"):
+                assert await zed.prompt(session, typed) == "end_turn"
+            assert [each.response for each in client.interactions(run.id)] == ["/north", "/etc/passwd", "/etc/hosts"]
 
     run_async(main)
 
@@ -188,7 +210,7 @@ def test_a_token_decides_what_the_agent_may_do(world: World, server: Server, cli
             (run,) = client.list_runs(labels={"acp-session": session})
             assert run.labels == {"acp-session": session, "team": "red"}
             (asked,) = client.interactions(run.id)
-            assert (asked.answered_with.name, asked.answered_with.via) == ("zed", "api")
+            assert (asked.answered_with.name, asked.answered_with.via) == ("zed", "acp")
             actions = {entry.action for entry in client.audit(actor="zed", run_id=run.id)}
             assert {"run.submit", "interaction.reply"} <= {str(action) for action in actions}
             (link,) = zed.editor.links()
@@ -197,6 +219,7 @@ def test_a_token_decides_what_the_agent_may_do(world: World, server: Server, cli
             session = await zed.session()
             await zed.prompt(session, "/asking")
             assert "SCOPE_MISSING" in zed.editor.said()
+            assert "Use it like this" not in zed.editor.said()
         async with agent(world, env=env | {"ASKBACK_TOKEN": "wrong"}) as zed:
             with pytest.raises(RequestError, match="rejects the token"):
                 await zed.session()
@@ -414,6 +437,9 @@ def test_a_waiting_run_is_canceled_by_a_command(world: World, server: Server, cl
             assert await zed.prompt(session, "/cancel") == "cancelled"
             (run,) = client.list_runs(labels={"acp-session": session})
             assert run.state is RunState.CANCELED
+            (canceled,) = (each for each in client.audit(run_id=run.id) if each.action == "run.cancel")
+            assert (canceled.actor.name, canceled.actor.via) == (system_user().name, "acp")
+            assert "by ACP" in zed.editor.said()
             assert await zed.prompt(session, "/topic sea") == "end_turn"
             assert "succeeded" in zed.editor.said()
 

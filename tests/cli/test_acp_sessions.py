@@ -257,6 +257,7 @@ def test_on_a_terminal_the_command_says_what_it_is_for(tmp_path: Path) -> None:
         ran = terminal.ended()
     assert ran.code == 2
     assert "an editor starts this command" in ran.stderr
+    assert ".md" not in ran.stderr
 
 
 def test_without_the_package_the_command_says_how_to_install_it(tmp_path: Path) -> None:

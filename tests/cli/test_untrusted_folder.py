@@ -140,6 +140,7 @@ LOOKS = [
     ("database", "upgrade"),
     ("mcp",),
     ("mcp", "install", "claude", "--print"),
+    ("mcp", "uninstall", "claude"),
     ("acp",),
     ("demo", "--answer", "balanced"),
     ("run", str(DEMO), "--engine", "scripted", "--input", "destination=Rome", "--input", "days=1", "--answer", "x"),

@@ -41,7 +41,7 @@ class Tap:
 
     def install(self, world: World, client: str, env: Mapping[str, str], *options: str) -> dict[str, Any]:
         """`askback mcp install CLIENT` as the user of that client."""
-        words = ["mcp", *options, "install", client, "--json"]
+        words = ["mcp", *options, "install", client, "--json", "--yes"]
         ran = subprocess.run(
             [self.folder / "askback", *words],
             stdin=subprocess.DEVNULL,

@@ -217,8 +217,8 @@ export interface CreatedToken {
   expired: boolean;
   /** Null: never. After a crash of the server some minutes may be missing. */
   last_used_at: string | null;
-  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
-  last_used_via: "api" | "page" | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. `mcp`, `acp`: by a client of that protocol. */
+  last_used_via: "api" | "page" | "mcp" | "acp" | null;
   /** How many browsers and devices are signed in with it. */
   sessions: number;
   /** The token itself. Only its digest is stored. */
@@ -1131,8 +1131,8 @@ export interface Token {
   expired: boolean;
   /** Null: never. After a crash of the server some minutes may be missing. */
   last_used_at: string | null;
-  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. */
-  last_used_via: "api" | "page" | null;
+  /** `api`: by a program with the token. `page`: by a browser that was signed in with it. `mcp`, `acp`: by a client of that protocol. */
+  last_used_via: "api" | "page" | "mcp" | "acp" | null;
   /** How many browsers and devices are signed in with it. */
   sessions: number;
 }
@@ -1200,7 +1200,7 @@ export interface VersionList {
 }
 
 /** The way by which somebody reached Askback. */
-export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "askback";
+export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "acp" | "askback";
 
 /** What a run may report without failing. */
 export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED";

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -20,9 +20,11 @@ from askback.process.locks import FileLock, is_held
 if TYPE_CHECKING:
     from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
+    from askback.core.actors import Via
     from askback.settings import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
+_PROTOCOLS = frozenset({"http", "https"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +34,15 @@ class Server:
     of_data_folder: bool = False
     """Whether it runs on this machine, and its own token was read from the data folder or from the settings."""
 
-    def async_client(self) -> AsyncClient:
+    def async_client(self, via: Via | None = None) -> AsyncClient:
+        """A client of the server. `via`: the protocol that the command serves, for the audit log."""
         from askback.cli.system_user import system_user
         from askback.client import AsyncClient
 
         # The server's own token has no person: the log shows who typed the command.
         who = {"Askback-User": quote(system_user().name)} if self.of_data_folder else {}
-        return AsyncClient(self.url, self.token, headers=who)
+        way = {} if via is None else {"Askback-Via": via.value}
+        return AsyncClient(self.url, self.token, headers=who | way)
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +102,26 @@ def _local(settings: Settings, token: str | None) -> Server | None:
     if announcement.token_path is not None:
         own = Path(announcement.token_path).read_text().strip()
     return Server(url=announcement.url, token=own, of_data_folder=True)
+
+
+def check_url(url: str) -> None:
+    """Raises what a call would, if no server can have this URL. Nothing is sent."""
+    from askback.client import ServerUnreachable
+
+    reason = None
+    try:
+        parts = urlsplit(url)
+        if not parts.scheme or (parts.scheme not in _PROTOCOLS and not parts.netloc):
+            reason = "Request URL is missing an 'http://' or 'https://' protocol."
+        elif parts.scheme not in _PROTOCOLS:
+            reason = f"Request URL has an unsupported protocol '{parts.scheme}://'."
+        elif not parts.hostname or parts.port == 0:
+            reason = "the URL has no host, or no port that can exist"
+    except ValueError as error:
+        reason = str(error)
+    if reason is not None:
+        with errors_reported():
+            raise ServerUnreachable(url, reason)
 
 
 @contextmanager

@@ -1,22 +1,15 @@
-"""The configuration files of MCP clients: where they are, and how Askback is added without changing anything else."""
+"""The MCP clients that Askback can be added to: where their configuration files are, and what the entry is."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
-import tempfile
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from askback.cli.exit_codes import CommandFailed
-
 NAME = "askback"
-_KEPT = ".before-askback"
 _TOOL_TIMEOUT_SEC = 60
 """Every call returns within 45 s."""
 _START_TIMEOUT_SEC = 60
@@ -119,81 +112,9 @@ CLIENTS: Mapping[str, McpClient] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What is added to a file."""
-
-    path: Path
-    entry: str
-    """The addition alone, as it is in the file."""
-    text: str
-    """The whole new file."""
-    present: bool
-    """Whether the file has an entry already. It is not changed then."""
-
-    def write(self) -> None:
-        """Replace the file at once, keeping the old one beside it. A link to a file stays one."""
-        target = self.path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(self.text)
-        if target.exists():
-            kept = target.with_name(target.name + _KEPT)
-            shutil.copy2(target, kept)
-            shutil.copymode(target, name)
-        Path(name).replace(target)
-
-
 def command_line(further: Sequence[str] = ()) -> list[str]:
     """How a client starts us. With a whole path, because a client may have another `PATH`."""
     program = Path(sys.argv[0]).absolute()
     if program.name == NAME and os.access(program, os.X_OK):
         return [str(program), "mcp", *further]
     return [sys.executable, "-m", NAME, "mcp", *further]
-
-
-def planned(client: McpClient, file: Path | None, command: Sequence[str]) -> Change:
-    """The change of the client's configuration file."""
-    path = file or client.path()
-    try:
-        old = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        old = ""
-    except UnicodeDecodeError:
-        raise _unreadable(path, "it is not UTF-8", "") from None
-    entry = client.entry(command)
-    return _toml(path, old, client, entry) if client.toml else _json(path, old, client, entry)
-
-
-def _json(path: Path, old: str, client: McpClient, entry: dict[str, Any]) -> Change:
-    addition = json.dumps({client.section: {NAME: entry}}, indent=2, ensure_ascii=False)
-    try:
-        document = json.loads(old) if old.strip() else {}
-    except ValueError as error:
-        raise _unreadable(path, str(error), addition) from None
-    servers = document.get(client.section, {}) if isinstance(document, dict) else None
-    if not isinstance(servers, dict):
-        raise _unreadable(path, f"{client.section} is not an object", addition)
-    text = json.dumps({**document, client.section: {**servers, NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
-    return Change(path=path, entry=addition, text=text, present=NAME in servers)
-
-
-def _toml(path: Path, old: str, client: McpClient, entry: dict[str, Any]) -> Change:
-    # A string, number or list of strings in JSON is one in TOML, too.
-    lines = [f"[{client.section}.{NAME}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
-    addition = "\n".join(lines)
-    text = f"{old.rstrip()}\n\n{addition}\n" if old.strip() else f"{addition}\n"
-    try:
-        servers = tomllib.loads(old).get(client.section, {})
-        present = NAME in servers
-        if not present:
-            tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, TypeError) as error:
-        raise _unreadable(path, str(error), addition) from None
-    return Change(path=path, entry=addition, text=text, present=present)
-
-
-def _unreadable(path: Path, reason: str, addition: str) -> CommandFailed:
-    by_hand = f"; add this by hand: {addition}" if addition else ""
-    return CommandFailed("CONFIG_UNREADABLE", f"{path} cannot be changed: {reason}{by_hand}")

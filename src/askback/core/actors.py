@@ -18,6 +18,8 @@ class Via(StrEnum):
     TELEGRAM = "telegram"
     MCP = "mcp"
     """A client of the Model Context Protocol."""
+    ACP = "acp"
+    """An editor that speaks the Agent Client Protocol."""
     ASKBACK = "askback"
     """Askback itself, for example because a deadline has passed."""
 
@@ -29,6 +31,7 @@ _WAYS: dict[str, str] = {
     Via.CLI: "on the command line",
     Via.TELEGRAM: "by Telegram",
     Via.MCP: "by MCP",
+    Via.ACP: "by ACP",
 }
 
 

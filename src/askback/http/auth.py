@@ -35,7 +35,7 @@ ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "
 MCP = "/mcp"
 """Where clients of the Model Context Protocol are served."""
 VIA_HEADER = "askback-via"
-_PROTOCOLS = frozenset({Via.MCP})
+_PROTOCOLS = frozenset({Via.MCP, Via.ACP})
 _OPEN = frozenset({"/healthz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -65,6 +65,8 @@ class Grant:
 
 USER_HEADER = "askback-user"
 _MAX_USER_CHARS = 100
+_BY_COMMAND = {Via.API: Via.CLI, Via.ACP: Via.ACP}
+"""The way of a command that says who typed it. `askback acp` is one that an editor has started."""
 
 
 def actor_of(request: Request) -> Caller:
@@ -79,8 +81,8 @@ def actor_of(request: Request) -> Caller:
         name = grant.link.holder or grant.name
         return Caller(name=name, via=Via.LINK, address=address, link=grant.link.origin)
     via = _via(grant, request.scope["path"], request.headers)
-    if via is Via.API and grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
-        return Caller(name=one_line(user, _MAX_USER_CHARS), via=Via.CLI, address=address)
+    if via in _BY_COMMAND and grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
+        return Caller(name=one_line(user, _MAX_USER_CHARS), via=_BY_COMMAND[via], address=address)
     return Caller(name=grant.name, via=via, address=address)
 
 

@@ -25,8 +25,12 @@ class Token(Shape):
         Moment | None, about("Null: never. After a crash of the server some minutes may be missing.")
     ]
     last_used_via: Annotated[
-        Annotated[str, choice("api", "page")] | None,
-        about("`api`: by a program with the token. `page`: by a browser that was signed in with it.", "page"),
+        Annotated[str, choice("api", "page", "mcp", "acp")] | None,
+        about(
+            "`api`: by a program with the token. `page`: by a browser that was signed in with it. "
+            "`mcp`, `acp`: by a client of that protocol.",
+            "page",
+        ),
     ]
     sessions: Annotated[int, about("How many browsers and devices are signed in with it.", 1, ge=0)]
 

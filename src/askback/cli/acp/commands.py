@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.skills.field_values import describe
+from askback.skills.manifest import ID
 from askback.skills.validation import typed_value
 from askback.text.formatting import one_line
 
@@ -35,6 +36,11 @@ class Command:
 def read_command(text: str) -> Command | None:
     found = _COMMAND.fullmatch(text)
     return None if found is None else Command(name=found[1], rest=found[2].strip())
+
+
+def is_skill_id(name: str) -> bool:
+    """Whether a skill could have this name. The path of a file is none."""
+    return ID.fullmatch(name) is not None
 
 
 def runnable(skills: Sequence[Skill]) -> list[Skill]:

@@ -15,12 +15,12 @@ from acp.helpers import SessionUpdate
 
 from askback.cli.acp import commands
 from askback.cli.acp.asking import Asking, Reach
-from askback.cli.acp.questions import read_reply, stored
+from askback.cli.acp.questions import is_option, read_reply, stored
 from askback.cli.acp.sessions import Session, patiently
 from askback.cli.acp.updates import EventView, closing_text, ending, said
 from askback.client import CallFailed, Conflict, Event, Refused, Run, RunState, SkillDetails
 from askback.client.following import may_settle
-from askback.core.errors import AskbackError
+from askback.core.errors import AskbackError, RefusalCode
 from askback.core.events import EventType
 from askback.core.runs import Mode
 from askback.text.formatting import nearest
@@ -90,7 +90,9 @@ class Conversation:
             run = await self._created(skill, given)
         except (AskbackError, Refused) as error:
             lines = [f"{error.code}: {error.message}", *(f"- {each}" for each in error.problems)]
-            await self._say("\n".join([*lines, "", commands.usage(skill)]))
+            # Other input would not help against a missing engine or scope.
+            further = ["", commands.usage(skill)] if error.code == RefusalCode.INPUT_INVALID else []
+            await self._say("\n".join(lines + further))
             return None
         if self._session.canceled:
             with suppress(Conflict):
@@ -144,13 +146,22 @@ class Conversation:
             await self._say("Your message was not sent, because the run asks something that you have not seen yet.")
             return await self._asking.ask(run)
         command = commands.read_command(text)
-        if command is not None and command.name in {skill.id for skill in await self._client.skills()}:
-            await self._say(
-                f"Run {run.id} still waits for an answer. Answer it, or cancel it with `/{commands.CANCEL}`, first."
-            )
+        if command is not None and commands.is_skill_id(command.name) and not is_option(question, text):
+            await self._say(await self._not_sent(run.id, command.name))
             return False
         await self._asking.reply(run.id, question, read_reply(question, text))
         return True
+
+    async def _not_sent(self, run_id: str, name: str) -> str:
+        """Why a command is not an answer."""
+        if name == commands.CANCEL or name in {skill.id for skill in await self._client.skills()}:
+            first = f"Run {run_id} still waits for an answer."
+        else:
+            first = (
+                f"There is no command `/{name}`, so your message was not sent; run {run_id} still waits for an answer."
+            )
+        reply = f"If your answer starts with a slash, give it in a terminal: `askback reply {run_id}`"
+        return f"{first} Answer it, or cancel it with `/{commands.CANCEL}`, first. {reply}"
 
     # Following.
 

@@ -157,6 +157,11 @@ def read_reply(asked: Interaction, text: str) -> Json:
     return response
 
 
+def is_option(asked: Interaction, text: str) -> bool:
+    """Whether the text is an option of the question, word for word."""
+    return any(text.strip() in (option_label(each), option_value(each)) for each in asked.options)
+
+
 def check_reply(asked: Interaction, response: Json) -> None:
     problems = answer_problems(asked, response) if response not in ("", None) else ("the answer is empty",)
     if problems:

@@ -12,6 +12,7 @@ import click
 
 from askback.cli import connection, exit_codes, options
 from askback.cli.help import Command
+from askback.core.actors import Via
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,9 @@ def command(
     """
     options.refuse_json(as_json, "ACP")
     if not (_is_pipe(sys.stdin) and _is_pipe(sys.stdout)):
-        raise click.UsageError("an editor starts this command, and speaks ACP with it; see docs/guides/acp.md")
+        raise click.UsageError(
+            "an editor starts this command, and speaks ACP with it; add `askback acp` to the agents in its settings"
+        )
     if missing_package():
         message = f"the package agent-client-protocol is not installed; {INSTALL}"
         raise exit_codes.CommandFailed("PACKAGE_MISSING", message, exit_code=exit_codes.FAILED)
@@ -51,7 +54,7 @@ def command(
             raise connection.no_server(settings)
         local = connection.read_announcement(settings.data_dir)
         is_local = local is not None and local.url == server.url
-        return server.async_client(), settings.data_dir if is_local else None
+        return server.async_client(Via.ACP), settings.data_dir if is_local else None
 
     async def main() -> int:
         await serve(connect, RunChoices(engine=engine, in_folder=workdir))

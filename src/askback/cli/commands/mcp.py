@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from askback.cli import exit_codes, options, output
-from askback.cli.connection import find, server_options
+from askback.cli.connection import check_url, find, server_options
 from askback.cli.help import Command, Group
-from askback.cli.mcp_clients import CLIENTS, Change, command_line, planned
+from askback.cli.mcp_clients import CLIENTS, NAME, McpClient, command_line
+from askback.cli.mcp_config_file import ConfigFile, entry_text
 
 if TYPE_CHECKING:
     from askback.settings import Settings
 
-_PASSED_ON = {"config": "--config", "data_dir": "--data-dir", "url": "--url"}
-"""Never the token: it would be in the file of another program."""
+_NOTHING = "nothing was changed"
 
 
 @click.group(
@@ -40,6 +43,10 @@ def command(
     if ctx.invoked_subcommand is not None:
         return 0
     options.refuse_json(as_json, "MCP")
+    if sys.stdin.isatty():
+        raise click.UsageError(
+            "an MCP client starts this command, and speaks MCP with it; add it to one with: askback mcp install CLIENT"
+        )
     _check_package()
 
     def server() -> tuple[str, str | None]:
@@ -65,12 +72,14 @@ def command(
     examples=(
         "askback mcp install claude",
         "askback mcp --url https://askback.example.com install codex --print",
+        "askback mcp install claude --force   # replace an entry that differs",
     ),
 )
 @click.argument("client", type=click.Choice(sorted(CLIENTS)))
 @click.option("--print", "only_print", is_flag=True, help="Show what would be added, and write nothing.")
 @click.option("--file", type=options.PathName(path_type=Path), metavar="F", help="The client's configuration file.")
 @click.option("--yes", is_flag=True, help="Do not ask before the file is changed.")
+@click.option("--force", is_flag=True, help="Replace an entry that differs. Implies --yes.")
 @options.common
 @click.pass_context
 def install(
@@ -81,27 +90,57 @@ def install(
     only_print: bool,
     file: Path | None,
     yes: bool,
+    force: bool,
 ) -> int:
-    """Add Askback to the configuration of an MCP client. Everything else in the file stays, and a copy of it is kept."""
+    """Add Askback to the configuration of an MCP client. Everything else in the file stays, and a copy of it is kept.
+
+    The entry has the server or the data folder that is in effect now, but never a token.
+    """
     # Otherwise the client would start a program that fails.
     _check_package()
-    change = planned(CLIENTS[client], file, command_line(_passed_on(ctx)))
-    written = not only_print and not change.present
-    if written:
-        if not yes and not as_json:
-            _confirm(change)
-        change.write()
-    if as_json:
-        shown = {"client": client, "path": str(change.path), "entry": change.entry}
-        output.print_json({**shown, "written": written, "present": change.present})
-    elif only_print:
-        output.to_stderr(f"{change.path} would get:")
-        print(change.entry)
-    elif change.present:
-        output.to_stderr(f"{change.path} has askback already; nothing was changed")
-    else:
-        output.to_stderr(f"added askback to {change.path}; restart {client}, and keep a server running: askback serve")
-    return 0
+    chosen = CLIENTS[client]
+    path = file or chosen.path()
+    entry = chosen.entry(command_line(_passed_on(ctx, settings)))
+    text = entry_text(chosen, entry)
+    shown = {"client": client, "path": str(path), "entry": text}
+    if only_print:
+        return _print_entry(shown, present=_is_present(chosen, path), as_json=as_json)
+    config = ConfigFile.read(chosen, path, f"add this by hand: {text}")
+    present = config.existing is not None
+    if config.has(entry):
+        message = f"{path} has this entry already; nothing is to be done"
+        return _report(message, {**shown, "written": False, "present": True, "backup": None}, as_json=as_json)
+    wanted = config.with_entry(entry)
+    if not (force or _may_install(config, text, yes=yes, as_json=as_json)):
+        return _declined()
+    backup = config.write(wanted)
+    done = "replaced the entry of askback in" if present else "added askback to"
+    message = f"{done} {path}{_kept(backup)}; restart {client}, and keep a server running: askback serve"
+    document = {**shown, "written": True, "present": present, "backup": backup and str(backup)}
+    return _report(message, document, as_json=as_json)
+
+
+@command.command("uninstall", cls=Command, examples=("askback mcp uninstall claude",))
+@click.argument("client", type=click.Choice(sorted(CLIENTS)))
+@click.option("--file", type=options.PathName(path_type=Path), metavar="F", help="The client's configuration file.")
+@click.option("--yes", is_flag=True, help="Do not ask before the file is changed.")
+@options.common
+def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None, yes: bool) -> int:
+    """Remove Askback from the configuration of an MCP client. Everything else in the file stays, and a copy of it is kept."""
+    chosen = CLIENTS[client]
+    path = file or chosen.path()
+    config = ConfigFile.read(chosen, path, f"remove {NAME} from {chosen.section} by hand")
+    shown = {"client": client, "path": str(path)}
+    if config.existing is None:
+        message = f"{path} has no {NAME}; nothing is to be done"
+        return _report(message, {**shown, "removed": False, "backup": None}, as_json=as_json)
+    wanted = config.without_entry()
+    lines = (f"{path} loses:", config.existing_text)
+    if not yes and not _confirmed("Remove it?", *lines, path=path, as_json=as_json):
+        return _declined()
+    backup = config.write(wanted)
+    message = f"removed askback from {path}{_kept(backup)}; restart {client}"
+    return _report(message, {**shown, "removed": True, "backup": backup and str(backup)}, as_json=as_json)
 
 
 def _check_package() -> None:
@@ -112,21 +151,91 @@ def _check_package() -> None:
         raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
 
 
-def _confirm(change: Change) -> None:
-    """Ask, if somebody is there."""
+# Questions and reports.
+
+
+def _print_entry(shown: dict[str, Any], *, present: bool, as_json: bool) -> int:
+    if as_json:
+        output.print_json({**shown, "written": False, "present": present})
+    else:
+        output.to_stderr(f"{shown['path']} would get:")
+        print(shown["entry"])
+    return 0
+
+
+def _is_present(client: McpClient, path: Path) -> bool:
+    """Whether the file has an entry. One that cannot be read has none that we know of."""
+    with suppress(exit_codes.CommandFailed):
+        return ConfigFile.read(client, path, "").existing is not None
+    return False
+
+
+def _may_install(config: ConfigFile, text: str, *, yes: bool, as_json: bool) -> bool:
+    """Whether the user agrees. `--yes` does not replace an entry that somebody may have written by hand."""
     from askback.cli.terminal.prompt import on_terminal
 
-    if on_terminal():
-        output.to_stderr(f"{change.path} gets:", change.entry)
-        click.confirm("Add it?", default=True, abort=True, err=True)
+    if config.existing is None:
+        return yes or _confirmed("Add it?", f"{config.path} gets:", text, path=config.path, as_json=as_json)
+    if yes or as_json or not on_terminal():
+        message = f"{config.path} has another entry {NAME}, and {_NOTHING}; replace it with --force"
+        problems = (f"it has: {config.existing_text}", f"it would get: {text}")
+        raise exit_codes.CommandFailed("ENTRY_DIFFERS", message, problems)
+    output.to_stderr(f"{config.path} has another entry {NAME}:", config.existing_text, "it would get:", text)
+    return click.confirm("Replace it?", default=False, err=True)
 
 
-def _passed_on(ctx: click.Context) -> list[str]:
-    """The options that select the server, as they were given to `askback mcp` or `askback mcp install`."""
+def _confirmed(question: str, *lines: str, path: Path, as_json: bool) -> bool:
+    """Whether the user agrees. Without somebody to ask, a file of another program is not changed."""
+    from askback.cli.terminal.prompt import on_terminal
+
+    if as_json or not on_terminal():
+        raise click.UsageError(f"{_NOTHING}: {path} is changed only if you agree; pass --yes")
+    output.to_stderr(*lines)
+    return click.confirm(question, default=True, err=True)
+
+
+def _declined() -> int:
+    output.to_stderr(_NOTHING)
+    return exit_codes.FAILED
+
+
+def _report(message: str, document: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        output.print_json(document)
+    else:
+        output.to_stderr(message)
+    return 0
+
+
+def _kept(backup: Path | None) -> str:
+    return "" if backup is None else f" (the old file is {backup})"
+
+
+# The server of the entry.
+
+
+def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
+    """What selects the server now, by options or the environment: the client may not have the variables of this shell.
+
+    Never the token: it would be in the file of another program.
+    """
+    from askback.settings import client_environment, environment_moves_data
+
     assert ctx.parent is not None
     given = {**ctx.parent.params, **{key: value for key, value in ctx.params.items() if value is not None}}
     words: list[str] = []
-    for name, option in _PASSED_ON.items():
-        if (value := given.get(name)) is not None:
-            words += [option, str(Path(value).absolute()) if isinstance(value, Path) else str(value)]
+    if (config := given.get("config")) is not None:
+        words += ["--config", str(Path(config).absolute())]
+    if given.get("data_dir") is not None or environment_moves_data():
+        words += ["--data-dir", str(settings.data_dir.absolute())]
+    if url := given.get("url") or client_environment()[0]:
+        words += ["--url", _without_secret(url)]
     return words + (["--skill-tools"] if given.get("skill_tools") else [])
+
+
+def _without_secret(url: str) -> str:
+    """The URL. Raises if it can be none of a server, or has a password."""
+    check_url(url)
+    if "@" in urlsplit(url).netloc:
+        raise click.UsageError("the URL has a name or password, which would be in the file of another program")
+    return url

@@ -1,0 +1,228 @@
+"""The configuration file of one MCP client: its entry for Askback is added, replaced or removed, and the rest stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from askback.cli.exit_codes import FAILED, CommandFailed
+from askback.cli.mcp_clients import NAME, McpClient
+
+_KEPT = ".before-askback"
+_BOM = "\ufeff"
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|(//|/\*)', re.DOTALL)
+_HIDDEN = "…"
+_PRIVATE = frozenset({"env", "environment", "headers", "http_headers"})
+"""Parts of an entry that may hold tokens: their values are never shown."""
+
+
+def entry_text(client: McpClient, entry: Mapping[str, Any]) -> str:
+    """An entry alone, as it is in the file of the client."""
+    if client.toml:
+        # A string, number or list of strings in JSON is one in TOML, too.
+        lines = (f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in entry.items())
+        return "\n".join([f"[{client.section}.{NAME}]", *lines])
+    return json.dumps({client.section: {NAME: entry}}, indent=2, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    client: McpClient
+    path: Path
+    text: str
+    """Empty if there is no file."""
+    document: Mapping[str, Any]
+    by_hand: str
+    """What to do by hand, if the file cannot be changed."""
+
+    @classmethod
+    def read(cls, client: McpClient, path: Path, by_hand: str) -> ConfigFile:
+        """Raises `CommandFailed` if the file cannot be changed without losing something."""
+        text = _read(path)
+        if text.startswith(_BOM):
+            raise _unchangeable(path, "it starts with a byte order mark (BOM)", by_hand)
+        try:
+            document = tomllib.loads(text) if client.toml else json.loads(text) if text.strip() else {}
+        except (ValueError, RecursionError) as error:
+            commented = not client.toml and _has_comments(text)
+            reason = "it has comments, which would be lost" if commented else str(error)
+            raise _unchangeable(path, reason, by_hand) from None
+        if not isinstance(document, dict) or not isinstance(document.get(client.section, {}), dict):
+            raise _unchangeable(path, f"{client.section} is not an object", by_hand)
+        return cls(client=client, path=path, text=text, document=document, by_hand=by_hand)
+
+    @property
+    def existing(self) -> Any | None:
+        """The entry that is there now."""
+        return self._servers.get(NAME)
+
+    @property
+    def existing_text(self) -> str:
+        """The entry that is there now, for people: without what may be secret."""
+        entry = self.existing
+        return entry_text(self.client, _shown(entry)) if isinstance(entry, dict) else json.dumps(entry)
+
+    def has(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the entry is there. What its user has added to it does not count."""
+        there = self.existing
+        return isinstance(there, dict) and {**there, **entry} == there
+
+    def with_entry(self, entry: Mapping[str, Any]) -> str:
+        """The file with this entry instead of the one that is there."""
+        wanted = {**self.document, self.client.section: {**self._servers, NAME: entry}}
+        if not self.client.toml:
+            return _json_text(wanted)
+        rest = self.text if self.existing is None else _without_tables(self.text, [self.client.section, NAME])
+        text = f"{rest.rstrip()}\n\n{entry_text(self.client, entry)}\n".lstrip("\n")
+        return self._checked(text, wanted)
+
+    def without_entry(self) -> str:
+        """The file without the entry."""
+        servers = {name: entry for name, entry in self._servers.items() if name != NAME}
+        wanted = {**self.document, self.client.section: servers}
+        if not self.client.toml:
+            return _json_text(wanted)
+        rest = _without_tables(self.text, [self.client.section, NAME]).rstrip()
+        return self._checked(f"{rest}\n" if rest else "", wanted)
+
+    def write(self, text: str) -> Path | None:
+        """Replace the file at once. Returns the copy of the old one, if there was one. A link to a file stays one."""
+        try:
+            return _replace(self.path.resolve(), text)
+        except OSError as error:
+            message = f"{self.path} cannot be written: {error.strerror or error}"
+            raise CommandFailed("CONFIG_UNWRITABLE", message, exit_code=FAILED) from None
+
+    @property
+    def _servers(self) -> Mapping[str, Any]:
+        servers: Mapping[str, Any] = self.document.get(self.client.section, {})
+        return servers
+
+    def _checked(self, text: str, wanted: Mapping[str, Any]) -> str:
+        """The text, if it means what is wanted. TOML has forms of tables that we do not edit."""
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise _unchangeable(self.path, str(error), self.by_hand) from None
+        section = self.client.section
+        if {section: {}, **found} != {section: {}, **wanted}:
+            raise _unchangeable(self.path, f"{section}.{NAME} is not a table with a header", self.by_hand)
+        return text
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise _unchangeable(path, "it is not UTF-8") from None
+    except OSError as error:
+        raise _unchangeable(path, error.strerror or str(error)) from None
+
+
+def _replace(target: Path, text: str) -> Path | None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+        kept = None
+        if target.exists():
+            kept = _unused(target.with_name(target.name + _KEPT))
+            shutil.copy2(target, kept)
+            shutil.copymode(target, name)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return kept
+
+
+def _unused(path: Path) -> Path:
+    """The path, with a number if there is such a file: the first copy is the one from before Askback."""
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}.{number}")
+    return free
+
+
+def _json_text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _has_comments(text: str) -> bool:
+    return any(found[1] for found in _STRING_OR_COMMENT.finditer(text))
+
+
+def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _shown_part(name, value) for name, value in entry.items()}
+
+
+def _shown_part(name: str, value: Any) -> Any:
+    if name in _PRIVATE and isinstance(value, dict):
+        return dict.fromkeys(value, _HIDDEN)
+    if isinstance(value, list):
+        return [
+            _HIDDEN if before == "--token" else "--token=" + _HIDDEN if str(word).startswith("--token=") else word
+            for before, word in zip([None, *value], value, strict=False)
+        ]
+    return value
+
+
+def _unchangeable(path: Path, reason: str, by_hand: str = "") -> CommandFailed:
+    advice = f"; {by_hand}" if by_hand else ""
+    return CommandFailed("CONFIG_UNREADABLE", f"{path} cannot be changed: {reason}{advice}")
+
+
+# Tables of TOML.
+
+
+def _without_tables(text: str, key: list[str]) -> str:
+    """The text without the table of this key, and the tables in it."""
+    return "".join(line for table, lines in _tables(text) for line in (_rest(lines) if table[:2] == key else lines))
+
+
+def _tables(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The key and the lines of each table. What is before the first one has an empty key."""
+    table: list[str] = []
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if key := _header(line):
+            yield table, lines
+            table, lines = key, []
+        lines.append(line)
+    yield table, lines
+
+
+def _header(line: str) -> list[str]:
+    """The key in the header of a table, or nothing."""
+    if not line.lstrip().startswith("["):
+        return []
+    try:
+        found: Any = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return []
+    key: list[str] = []
+    while isinstance(found, dict) and found:
+        ((name, found),) = found.items()
+        key.append(name)
+        found = found[0] if isinstance(found, list) else found
+    return key
+
+
+def _rest(lines: list[str]) -> list[str]:
+    """What stays of a table that is removed: comments at its end, which belong to the next one."""
+    end = len(lines)
+    while end > 0 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
+        end -= 1
+    return lines[end:] if any(line.strip() for line in lines[end:]) else []
