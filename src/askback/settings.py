@@ -460,6 +460,11 @@ def unknown_variables() -> list[str]:
     return told
 
 
+def common_database() -> str | None:
+    """The address in `DATABASE_URL`, which other programs use, too."""
+    return os.environ.get(COMMON_DATABASE)
+
+
 def client_environment() -> tuple[str | None, str | None]:
     """The server's URL and token for the client commands. An empty variable is as good as none."""
     return os.environ.get("ASKBACK_URL") or None, os.environ.get("ASKBACK_TOKEN") or None

@@ -121,6 +121,24 @@ def test_a_file_that_cannot_be_read_is_not_touched(world: World, text: str, reas
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("planted", [".vscode", ".vscode/mcp.json", ".vscode/mcp.json.before-askback"])
+def test_links_in_a_project_lead_nowhere(world: World, planted: str) -> None:
+    """A cloned repository must not choose which files of the user are written."""
+    theirs, project = world.folder / "home/theirs", world.folder / "here"
+    (theirs / "mcp.json").parent.mkdir()
+    for name in ("mcp.json", "profile"):
+        (theirs / name).write_text('{"servers": {}}')
+    link = project / planted
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if planted.endswith("askback"):
+        (project / ".vscode/mcp.json").write_text('{"servers": {}, "x": "planted"}')
+    link.symlink_to(theirs if planted == ".vscode" else theirs / "profile")
+    ran = askback(world, "mcp", "install", "vscode", "--yes")
+    assert [each.read_text() for each in sorted(theirs.iterdir())] == ['{"servers": {}}'] * 2
+    assert link.is_symlink()
+    assert (ran.code, "is a link" in ran.stderr) == ((0, False) if planted.endswith("askback") else (2, True))
+
+
 def test_print_writes_nothing_and_options_are_passed_on(world: World) -> None:
     there = ("--url", "http://127.0.0.1:1")
     data = ("--data-dir", str(world.data_dir))

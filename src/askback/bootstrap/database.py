@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.settings import COMMON_DATABASE, Settings
+from askback.settings import COMMON_DATABASE, Settings, common_database
 from askback.store.base import Store
 
 DATABASE = "askback.db"
@@ -51,7 +50,7 @@ def _naming_the_variable(settings: Settings) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        if settings.database is None or settings.database != os.environ.get(COMMON_DATABASE):
+        if settings.database is None or settings.database != common_database():
             raise
         message = f"{error.message}. The address is that of {COMMON_DATABASE}; ASKBACK_DATABASE=sqlite ignores it"
         raise Unavailable(RefusalCode(error.code), message) from error

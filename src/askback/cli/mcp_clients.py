@@ -27,6 +27,8 @@ class McpClient:
     section: str
     entry: Callable[[Sequence[str]], dict[str, Any]]
     toml: bool = False
+    in_project: bool = False
+    """Its file is in the current folder, which somebody else may have written."""
 
 
 def _plain(command: Sequence[str], **more: Any) -> dict[str, Any]:
@@ -108,6 +110,7 @@ CLIENTS: Mapping[str, McpClient] = {
         path=lambda: Path.cwd() / ".vscode/mcp.json",
         section="servers",
         entry=lambda command: {"type": "stdio", **_plain(command)},
+        in_project=True,
     ),
 }
 

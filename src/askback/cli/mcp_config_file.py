@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +48,12 @@ class ConfigFile:
 
     @classmethod
     def read(cls, client: McpClient, path: Path, by_hand: str) -> ConfigFile:
-        """Raises `CommandFailed` if the file cannot be changed without losing something."""
+        """Raises `CommandFailed` if the file cannot be changed without losing something.
+
+        In a project, links are not followed: they could lead to any file of the user.
+        """
+        if client.in_project and (link := next((each for each in (path, path.parent) if each.is_symlink()), None)):
+            raise _unchangeable(path, f"{link} is a link, which another author of this folder may have made", by_hand)
         text = _read(path)
         if text.startswith(_BOM):
             raise _unchangeable(path, "it starts with a byte order mark (BOM)", by_hand)
@@ -137,8 +145,7 @@ def _replace(target: Path, text: str) -> Path | None:
             file.write(text.encode())
         kept = None
         if target.exists():
-            kept = _unused(target.with_name(target.name + _KEPT))
-            shutil.copy2(target, kept)
+            kept = _keep(target)
             shutil.copymode(target, name)
         Path(name).replace(target)
     except BaseException:
@@ -147,13 +154,18 @@ def _replace(target: Path, text: str) -> Path | None:
     return kept
 
 
-def _unused(path: Path) -> Path:
-    """The path, with a number if there is such a file: the first copy is the one from before Askback."""
-    number, free = 1, path
-    while os.path.lexists(free):
-        number += 1
-        free = path.with_name(f"{path.name}.{number}")
-    return free
+def _keep(target: Path) -> Path:
+    """Copy a file, with a number if there is such a copy: the first one is from before Askback. No link is followed."""
+    content, mode = target.read_bytes(), stat.S_IMODE(target.stat().st_mode)
+    for number in itertools.count(1):
+        kept = target.with_name(target.name + _KEPT + (f".{number}" if number > 1 else ""))
+        with suppress(FileExistsError):
+            descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(content)
+            return kept
+    raise AssertionError
 
 
 def _json_text(document: Mapping[str, Any]) -> str:
