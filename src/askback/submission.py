@@ -17,7 +17,7 @@ from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, entry
 from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
-from askback.core.labels import check_labels, label_problems, restricted
+from askback.core.labels import NOT_INHERITED, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
 from askback.core.run_env import env_problems
 from askback.core.runs import (
@@ -371,7 +371,8 @@ def _labels(wanted: Submission, source: Run | None) -> dict[str, str]:
     """The given labels, else those of the source; with those to which the token is restricted."""
     given = wanted.labels
     if given is None:
-        given = {} if source is None else source.labels
+        inherited = {} if source is None else source.labels
+        given = {name: value for name, value in inherited.items() if name not in NOT_INHERITED}
     labels = restricted(given, wanted.fixed_labels)
     check_labels(labels)
     return labels

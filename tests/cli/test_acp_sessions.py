@@ -15,7 +15,7 @@ from acp import RequestError
 
 from askback.client import Client, RunState
 from support.acp_client import agent
-from support.data_folder import ASK, FINISH, World, run_async
+from support.data_folder import ASK, DEADLINE_SEC, FINISH, World, run_async, until
 from support.program import ASKBACK, Terminal, environment, here
 from support.server import Server
 
@@ -89,6 +89,47 @@ def test_a_secret_answer_is_not_replayed(world: World, server: Server, client: C
             await zed.load(session)
             assert zed.editor.typed() == ["/secret", "(not shown)"]
             assert "hunter2" not in repr(zed.editor.updates)
+
+    run_async(main)
+
+
+def test_a_message_answers_no_run_of_another_token(world: World, server: Server, client: Client) -> None:
+    alice = client.create_token("alice", ("read", "submit", "answer")).token
+
+    async def main() -> None:
+        async with agent(world, env={"ASKBACK_URL": server.url, "ASKBACK_TOKEN": alice}) as zed:
+            session = await zed.session()
+            await zed.prompt(session, "/asking")
+            (mine,) = client.list_runs(labels={"acp-session": session})
+            forged = client.create_run("asking", engine="scripted", mode="interactive", labels=mine.labels or {})
+            client.wait(forged.id, timeout_sec=DEADLINE_SEC)
+            assert await zed.prompt(session, "blue") == "end_turn"
+            assert client.get_run(mine.id).state is RunState.SUCCEEDED
+            assert client.get_run(forged.id).state is RunState.WAITING_USER
+            await zed.load(session)
+            assert zed.editor.typed() == ["/asking", "blue"]
+            client.cancel(forged.id)
+
+    run_async(main)
+
+
+def test_a_message_answers_no_question_that_was_not_shown(world: World, server: Server, client: Client) -> None:
+    size = {"ask": {"interaction_id": "size", "prompt": "Which size?"}}
+    world.skill([ASK], [size], [FINISH], name="twice")
+
+    async def main() -> None:
+        async with agent(world) as zed:
+            session = await zed.session()
+            await zed.prompt(session, "/twice")
+            (run,) = client.list_runs(labels={"acp-session": session})
+            client.reply(run.id, ASK["ask"]["interaction_id"], "red")
+            await until(lambda: getattr(client.get_run(run.id).pending_interaction, "interaction_id", "") == "size")
+            assert await zed.prompt(session, "blue") == "end_turn"
+            assert "Your message was not sent" in zed.editor.said()
+            assert "Which size?" in zed.editor.said()
+            assert client.get_run(run.id).state is RunState.WAITING_USER
+            assert await zed.prompt(session, "large") == "end_turn"
+            assert client.get_run(run.id).state is RunState.SUCCEEDED
 
     run_async(main)
 

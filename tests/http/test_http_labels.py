@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
-from support.api import PATIENCE_SEC, get, over, refused, reply, start, waiting, within
+from askback.http.auth import AccessScope
+from askback.http.tokens import Tokens
+from support.api import PATIENCE_SEC, calling, get, over, refused, reply, start, waiting, within
 from support.data_folder import World
 from support.receiver import ALLOWED, Receiver, receiving
+from support.server import Server
+
+STREAM = {"accept": "text/event-stream"}
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -116,6 +122,37 @@ def test_pages_of_a_filtered_list_have_each_run_once(client: httpx.Client) -> No
         if cursor is None:
             break
     assert found == made[::-1]
+
+
+def test_a_filter_finds_the_runs_of_ones_own_token_whoever_else_uses_the_label(
+    server: Server, furnished: World, client: httpx.Client
+) -> None:
+    mine = {"label": "whose:same", "mine": "true"}
+    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    other = tokens.make("whose", (AccessScope.SUBMIT, AccessScope.READ), None)
+    with calling(server.url, other) as app, client.stream("GET", "/v1/runs", params=mine, headers=STREAM) as stream:
+        run_id = waiting(client, labels={"whose": "same"})
+        forged = waiting(app, labels={"whose": "same"})
+        for narrow in ({}, {"state": "waiting_user"}, {"skill": "asking"}, {"limit": "1"}):
+            for caller, wanted in ((client, run_id), (app, forged)):
+                found = caller.get("/v1/runs", params=mine | narrow).json()
+                assert ([each["id"] for each in found["items"]], found["next_cursor"]) == ([wanted], None)
+        everybody = client.get("/v1/runs", params=mine | {"mine": "false"}).json()["items"]
+        assert [each["id"] for each in everybody] == [forged, run_id]
+        for each in (forged, run_id):
+            client.post(f"/v1/runs/{each}/cancel")
+        told = (json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+        last = next(each for each in told if each["state"] == "canceled")
+        assert last["id"] == run_id
+    refused(client.get("/v1/runs", params={"mine": "true"}), 422, "INPUT_INVALID")
+
+
+@pytest.mark.parametrize("mark", ["mcp_call", "acp-session"])
+def test_a_continued_run_is_not_taken_for_its_source(client: httpx.Client, mark: str) -> None:
+    source = start(client, "quick", mode="auto", labels={"customer": "marked", mark: "1"})
+    over(client, source)
+    body = {"skill": "quick", "engine": "scripted", "from_run": {"run_id": source, "files": "artifacts"}}
+    assert client.post("/v1/runs", json=body).json()["labels"] == {"customer": "marked"}
 
 
 @pytest.mark.contract("N-5")

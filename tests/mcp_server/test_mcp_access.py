@@ -153,6 +153,24 @@ def test_the_same_call_of_another_token_is_another_run(one_door: Door, token: Ma
     run(test)
 
 
+@pytest.mark.contract("F-3", "F-1")
+def test_a_run_that_another_token_marks_as_that_of_my_call_is_not_found(
+    one_door: Door, token: MakeToken, api: Client
+) -> None:
+    async def test() -> None:
+        arguments = {"skill": "asking", "engine": "scripted", "input": {"call": key()}}
+        async with one_door.with_token(token("read", "submit", "answer")).opened() as client:
+            mine = await called(client, "run_skill", **arguments)
+            seen = api.get_run(mine["run_id"]).labels or {}
+            with Client(one_door.server.url, token("read", "submit")) as attacker:
+                forged = attacker.create_run("secretive", engine="scripted", mode="interactive", labels=seen)
+            assert api.wait(forged.id, timeout_sec=120).labels == seen
+            again = await called(client, "run_skill", **arguments)
+            assert (again["run_id"], again["question"]) == (mine["run_id"], mine["question"])
+
+    run(test)
+
+
 @pytest.mark.contract("F-3")
 def test_the_audit_log_says_who_and_that_it_was_mcp(one_door: Door, token: MakeToken, api: Client) -> None:
     async def test() -> None:

@@ -11,7 +11,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from askback.mcp.tools import MAX_NAME, skill_tool_name
+from support.data_folder import World
 from support.mcp_client import Door, called, key, refusal, run, started
+from support.mcp_requests import Requests
+from support.server import Server
 
 TOOLS = ["run_skill", "get_run", "answer_question", "cancel_run", "list_questions", "list_skills"]
 
@@ -169,6 +172,19 @@ def test_each_skill_is_a_tool_on_demand(one_door: Door) -> None:
             assert done["data"] == {"colour": "red"}
 
     run(test)
+
+
+def test_a_skill_tool_takes_its_arguments_from_the_body_alone(world: World, server: Server) -> None:
+    place = {"type": "string", "x-mcp-header": "Place"}
+    fields = {"place": place, "x-mcp-header": {"type": "string"}}
+    world.skill([{"finish": {"colour": "red"}}], name="routed", schemas={"input": {"properties": fields}})
+    requests = Requests(server=server, declares={})
+    listed = {each["name"]: each for each in requests.result("tools/list")["tools"]}
+    shown = listed["skill_routed"]["inputSchema"]["properties"]["input"]["properties"]
+    assert shown == {"place": {"type": "string"}, "x-mcp-header": {"type": "string"}}
+    arguments = {"input": {"place": "Lisbon"}, "engine": "scripted"}
+    done = requests.result("tools/call", name="skill_routed", arguments=arguments)
+    assert done["structuredContent"]["state"] == "succeeded"
 
 
 def test_the_name_of_a_skill_tool_fits_every_client() -> None:

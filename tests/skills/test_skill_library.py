@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,22 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def library(root: Path, tmp_path: Path) -> Library:
     return Library(root, (tmp_path / "mine",))
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """The paths that this program opens."""
+    paths: list[str] = []
+    watching = True
+
+    def note(event: str, given: tuple[object, ...]) -> None:
+        if watching and event in ("open", "os.scandir", "os.listdir"):
+            paths.append(str(given[0]))
+
+    # A hook cannot be removed.
+    sys.addaudithook(note)
+    yield paths
+    watching = False
 
 
 def zip_of(folder: Path, path: Path, top: str = "") -> Path:
@@ -206,6 +223,22 @@ def test_programs_that_install_at_once_lose_no_version(root: Path, tmp_path: Pat
 
 
 # Listing.
+
+
+def test_the_entry_of_one_skill_is_made_without_reading_the_others(
+    library: Library, opened: list[str], tmp_path: Path
+) -> None:
+    for name in ("one", "two", "three"):
+        make_skill(tmp_path / "mine", name)
+    library.install(make_skill(tmp_path, "four"))
+    listed = {each.id: each for each in (*library.installed(), *library.in_folders())}
+    for name in ("one", "four"):
+        opened.clear()
+        assert library.listing(library.find(name, paths=False)) == listed[name]
+        assert not [path for path in opened if "/mine/t" in path]
+    opened.clear()
+    library.in_folders()
+    assert any("/mine/two" in path for path in opened)
 
 
 def test_broken_skills_are_listed_with_their_problem(library: Library, root: Path, tmp_path: Path) -> None:

@@ -917,7 +917,7 @@ export interface RunCreate {
   workdir?: string | null;
   /** Secret variables for the engine's environment, each of 8 characters or more. They are masked in everything that the run shows, and erased when it is over. Reserved names are refused. */
   env?: { [key: string]: string };
-  /** Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`. */
+  /** Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`, without `mcp_call` and `acp-session`. */
   labels?: { [key: string]: string } | null;
   /** Notified when this run changes its state. */
   webhooks?: Array<WebhookCreate>;

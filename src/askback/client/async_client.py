@@ -119,10 +119,13 @@ class AsyncClient:
         skill: str | None = None,
         engine: str | None = None,
         labels: Mapping[str, str] = {},
+        mine: bool = False,
         page_size: int = 50,
     ) -> AsyncIterator[Run]:
-        """Runs, newest first. Pages are fetched as needed."""
-        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=page_size))
+        """Runs, newest first. Pages are fetched as needed. `mine`: only those that this token created; needs `labels`."""
+        return self._items(
+            calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, mine=mine, page_size=page_size)
+        )
 
     async def cancel(self, run_id: str) -> Run:
         return await self._do(calls.cancel(run_id))

@@ -121,9 +121,10 @@ def create_run(
 
 
 def list_runs(
-    *, state: str | None, skill: str | None, engine: str | None, labels: Mapping[str, str], page_size: int
+    *, state: str | None, skill: str | None, engine: str | None, labels: Mapping[str, str], mine: bool, page_size: int
 ) -> Listing[Run]:
-    chosen = {"state": state, "skill": skill, "engine": engine, "limit": str(page_size)}
+    own = "true" if mine else None
+    chosen = {"state": state, "skill": skill, "engine": engine, "mine": own, "limit": str(page_size)}
     params = _chosen(chosen) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 

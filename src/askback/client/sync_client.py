@@ -117,10 +117,13 @@ class Client:
         skill: str | None = None,
         engine: str | None = None,
         labels: Mapping[str, str] = {},
+        mine: bool = False,
         page_size: int = 50,
     ) -> Iterator[Run]:
-        """Runs, newest first. Pages are fetched as needed."""
-        return self._items(calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=page_size))
+        """Runs, newest first. Pages are fetched as needed. `mine`: only those that this token created; needs `labels`."""
+        return self._items(
+            calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, mine=mine, page_size=page_size)
+        )
 
     def cancel(self, run_id: str) -> Run:
         return self._do(calls.cancel(run_id))

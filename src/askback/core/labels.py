@@ -12,6 +12,13 @@ from askback.core.errors import Forbidden, Invalid, RefusalCode
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
 
+MCP_CALL = "mcp_call"
+"""Marks a run of the MCP server with a digest of the call that started it, so that the same call finds it."""
+ACP_SESSION = "acp-session"
+"""Marks a run of `askback acp` with the session of the client."""
+NOT_INHERITED = frozenset({MCP_CALL, ACP_SESSION})
+"""These belong to one run. Anybody can set them, so they say nothing about who created it."""
+
 MAX_LABELS = 16
 MAX_VALUE_CHARS = 200
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"

@@ -164,8 +164,7 @@ def _listings(library: Library) -> list[SkillListing]:
 def _find(library: Library, skill_id: str) -> tuple[SkillPackage, SkillListing]:
     """The package that a new run would use, and its entry in the list."""
     package = library.find(skill_id, paths=False)
-    listed = (each for each in _listings(library) if each.id == package.id and each.package is not None)
-    return package, next(listed, SkillListing(id=package.id, source="", package=package))
+    return package, library.listing(package)
 
 
 def _contents(library: Library, skill_id: str) -> tuple[PackageFile, ...]:

@@ -113,9 +113,13 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
     With `Accept: text/event-stream`, every run of that skill and engine, and with those labels, is sent when it is created and whenever its
     state changes. After the stream has ended, read the list again.
     """
+    if query.mine and not query.label:
+        # A list by creator alone would read every run.
+        raise Invalid(RefusalCode.INPUT_INVALID, "mine: also give a label")
+    creator = request.scope["grant"].name if query.mine else None
+    wanted = RunFilter(state=query.state, skill=query.skill, engine=query.engine, creator=creator)
     if wants_stream(request.headers.get("accept", "")):
-        return await _changes(request, context, query)
-    wanted = RunFilter(state=query.state, skill=query.skill, engine=query.engine)
+        return await _changes(request, context, query, wanted)
     page = await context.labelled(query.label).store.list_runs(wanted, query.cursor, query.limit)
     items = tuple(context.run(run) for run in page.items)
     return json_response(wire.RunPage(items=items, next_cursor=page.next_cursor))
@@ -257,18 +261,21 @@ async def get_events(
     return EventStream(context.streams, events_after, request.scope["grant"].name, context.streams.encoded)
 
 
-async def _changes(request: Request, context: Context, query: RunQuery) -> Response:
+async def _changes(request: Request, context: Context, query: RunQuery, wanted: RunFilter) -> Response:
     async def matching() -> AsyncGenerator[Sequence[Run]]:
         async with aclosing(context.labelled(query.label).follow_runs()) as changed:
             async for runs in changed:
-                yield [
-                    run for run in runs if query.skill in (None, run.skill.id) and query.engine in (None, run.engine)
-                ]
+                yield [run for run in runs if _is_wanted(run, wanted)]
 
     batches = matching()
     await anext(batches)
     encoded = functools.partial(context.streams.encoded_run, view=context.run)
     return EventStream(context.streams, batches, request.scope["grant"].name, encoded)
+
+
+def _is_wanted(run: Run, wanted: RunFilter) -> bool:
+    pairs = ((wanted.skill, run.skill.id), (wanted.engine, run.engine), (wanted.creator, run.created_by))
+    return all(value in (None, own) for value, own in pairs)
 
 
 def _seq(text: str) -> int:

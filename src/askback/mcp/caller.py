@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from askback.client import AsyncClient, Conflict, Forbidden, NotFound, Refused
+from askback.core.labels import MCP_CALL
 from askback.core.runs import Mode, RunState
 from askback.mcp.arguments import RunSkill
 from askback.mcp.envelope import Envelope, envelope_of
@@ -22,8 +23,6 @@ from askback.wire.runs import Result, Run
 T = TypeVar("T")
 Progress = Callable[[float, str], Awaitable[None]]
 """Reports the seconds so far, and what happens."""
-CALL_LABEL = "mcp_call"
-"""Marks a run with a digest of the call that started it, so that the same call finds it."""
 BY_MCP = {"Askback-Via": "mcp"}
 """Tells the server by which way the calls come, for the audit log."""
 PROGRESS_SEC = 10.0
@@ -66,7 +65,7 @@ class Caller:
         if earlier is not None and _is_remembered(earlier):
             return earlier, True
         key = f"mcp-{digest}-{'' if earlier is None else earlier.id}"
-        return await self._create(wanted, key, {CALL_LABEL: digest}), False
+        return await self._create(wanted, key, {MCP_CALL: digest}), False
 
     async def _create(self, wanted: RunSkill, key: str, labels: dict[str, str]) -> Run:
         return await self._write(
@@ -94,9 +93,12 @@ class Caller:
         return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:32]
 
     async def _earlier(self, digest: str) -> Run | None:
-        """The newest run of the same call. A token without `read` cannot look, and finds it by the key alone."""
+        """The newest run of the same call. A token without `read` cannot look, and finds it by the key alone.
+
+        Only a run of the same token: the label is readable, so another token could create a run with it.
+        """
         try:
-            async for run in self.client.list_runs(labels={CALL_LABEL: digest}, page_size=1):
+            async for run in self.client.list_runs(labels={MCP_CALL: digest}, mine=True, page_size=1):
                 return run
         except Forbidden:
             pass

@@ -90,6 +90,8 @@ def make_server(
         on_list_resources=list_resources,
         on_list_resource_templates=_templates,
         on_read_resource=read,
+        # No tool declares headers. Without this, the SDK lists all tools before each call to look for them.
+        get_tool_input_schema=lambda name: None,
     )
     server.add_request_handler("tools/call", types.CallToolRequestParams, call)
     add_tasks(server, callers, call_sec=call_sec)

@@ -37,6 +37,8 @@ MAX_NAME = 48
 _MOST_QUESTIONS = 50
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _SKILL_PREFIX = "skill_"
+_IN_HEADER = "x-mcp-header"
+"""In a schema: the client also sends the value in a header, for gateways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +293,7 @@ def _skill_tool(skill: SkillDetails) -> types.Tool:
     schema = given.schema(given.StartSkill)
     for name, known in (("input", skill.schemas.input), ("parameter", skill.schemas.parameter)):
         if isinstance(known, dict):
-            schema["properties"][name] = known
+            schema["properties"][name] = _without_headers(known)
             if known.get("required"):
                 schema["required"] = [*schema.get("required", ()), name]
     declared = TOOLS["run_skill"]
@@ -300,6 +302,18 @@ def _skill_tool(skill: SkillDetails) -> types.Tool:
     return listed.model_copy(
         update={"title": skill.name or skill.id, "description": description, "input_schema": schema}
     )
+
+
+def _without_headers(schema: Any) -> Any:
+    """A schema whose values are sent in the body alone. A property may have the name of the annotation."""
+    match schema:
+        case dict():
+            kept = {key: value for key, value in schema.items() if key != _IN_HEADER or not isinstance(value, str)}
+            return {key: _without_headers(value) for key, value in kept.items()}
+        case list():
+            return [_without_headers(each) for each in schema]
+        case _:
+            return schema
 
 
 # Results.

@@ -205,6 +205,13 @@ class Library:
         ids = sorted(path.stem for path in self._skills.glob("*.json")) if self._skills.is_dir() else []
         return [self._listing(skill_id) for skill_id in ids]
 
+    def listing(self, package: SkillPackage) -> SkillListing:
+        """The entry of a package that was found. No other skill is read."""
+        installed = self._listing(package.id)
+        if installed.package is not None:
+            return installed
+        return SkillListing(id=package.id, source=str(package.folder), package=package)
+
     def _listing(self, skill_id: str) -> SkillListing:
         versions = self._versions(skill_id)
         try:

@@ -58,6 +58,8 @@ class RunFilter:
     state: RunState | None = None
     skill: str | None = None
     engine: str | None = None
+    creator: str | None = None
+    """The name of the token that created them. Without labels, a list by creator reads every run."""
     labels: LabelSet = ANY_LABELS
 
 

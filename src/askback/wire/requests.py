@@ -188,7 +188,8 @@ class RunCreate(Body):
         dict[str, str] | None,
         about(
             "Short texts by name, at most 16, to find the run again and to restrict tokens to it. A name has up to 63 "
-            "letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`.",
+            "letters, digits, `.`, `_` or `-`; a value has up to 200 characters in one line. Default: those of `from_run`, "
+            "without `mcp_call` and `acp-session`.",
             {"customer": "4711"},
         ),
     ] = None
@@ -336,6 +337,14 @@ class RunQuery(Shape):
     skill: Annotated[Text | None, about("Only runs of this skill.")] = None
     engine: Annotated[Text | None, about("Only runs on this engine.")] = None
     label: LabelTexts = ()
+    mine: Annotated[
+        bool,
+        about(
+            "Only runs that your token created. Anybody may give a run any label, so a label alone does not say whose it is. "
+            "Requires `label`.",
+            True,
+        ),
+    ] = False
     cursor: Cursor = None
     limit: Limit = 50
 

@@ -44,6 +44,7 @@ class Asking:
         """Ask the pending question. Returns whether the run continues, or will: False if it waits for another prompt."""
         assert run.pending_interaction is not None
         question = stored(run.pending_interaction)
+        self._session.asked.add((run.id, question.interaction_id))
         if question.asks_secrets:
             return await self._ask_by_link(run.id, question)
         form = form_of(question) if self._reach.forms else None

@@ -142,6 +142,9 @@ class Conversation:
         if question.asks_secrets:
             await self._say("Your message was not sent, because this answer is secret and a chat is kept.")
             return await self._asking.ask(run)
+        if (run.id, question.interaction_id) not in self._session.asked:
+            await self._say("Your message was not sent, because the run asks something that you have not seen yet.")
+            return await self._asking.ask(run)
         command = commands.read_command(text)
         if command is not None and commands.is_skill_id(command.name) and not is_option(question, text):
             await self._say(await self._not_sent(run.id, command.name))

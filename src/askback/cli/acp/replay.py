@@ -38,6 +38,7 @@ async def _history(session: Session, run: Run) -> AsyncIterator[SessionUpdate]:
             questions = questions or {each.interaction_id: each for each in await session.client.interactions(run.id)}
             for update in _exchange(event, questions):
                 yield update
+            session.asked |= {(run.id, each) for each in questions if each == event.data["interaction_id"]}
         for update in view.updates(event):
             yield update
         session.shown[run.id] = event.seq

@@ -1,4 +1,6 @@
-"""A session of the client. Which runs belong to it is known to the server alone, by a label; so any agent can load it."""
+"""A session of the client. Which runs belong to it is known to the server alone, by a label and the token that created them;
+so any agent with this token can load it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from askback.client import AsyncClient, Run, ServerFault, ServerUnreachable
+from askback.core.labels import ACP_SESSION
 
-LABEL = "acp-session"
 PATIENCE_SEC = 60.0
 """How long a server may be away, for example because it restarts."""
 _PAUSE_SEC = 0.5
@@ -34,10 +36,12 @@ class Session:
     """Whether the client has canceled the prompt in progress."""
     shown: dict[str, int] = field(default_factory=dict)
     """The last event of each run that the client has seen."""
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    """The run and the interaction of each question that the client has seen. Only these can be answered by a message."""
 
     @property
     def labels(self) -> dict[str, str]:
-        return {LABEL: self.id}
+        return {ACP_SESSION: self.id}
 
     def artifact_uri(self, run_id: str) -> str:
         """Where the files of a run are: a folder of this machine, or a URL that needs a token."""
@@ -46,13 +50,13 @@ class Session:
         return f"{self.client.url.rstrip('/')}/v1/runs/{run_id}/artifacts"
 
     async def newest_run(self) -> Run | None:
-        async for run in self.client.list_runs(labels=self.labels, page_size=1):
+        async for run in self.client.list_runs(labels=self.labels, mine=True, page_size=1):
             return run
         return None
 
     async def runs(self) -> list[Run]:
         """Oldest first."""
-        return [run async for run in self.client.list_runs(labels=self.labels)][::-1]
+        return [run async for run in self.client.list_runs(labels=self.labels, mine=True)][::-1]
 
 
 def new_id() -> str:

@@ -29,7 +29,7 @@ def labelled(
     Unfinished runs are few, so they are found by their state. Others are found by a label.
     """
     state, values = where.state, label_values(where.labels)
-    more = {"skill": where.skill, "engine": where.engine}
+    more = {"skill": where.skill, "engine": where.engine, "creator": where.creator}
     values |= {column: clean(text) for column, text in more.items() if text is not None}
     if state is not None and not state.final:
         has_labels = source.statements("fragments")["has_labels"]

@@ -80,7 +80,7 @@ def conditions(where: RunFilter) -> tuple[str, dict[str, str]]:
     on the state is enough; the unary plus keeps SQLite from choosing another one.
     """
     state = where.state
-    more = {"skill": where.skill, "engine": where.engine}
+    more = {"skill": where.skill, "engine": where.engine, "creator": where.creator}
     combined = state is not None and any(more.values())
     over = combined and state is not None and state.final
     wanted = {"ended" if over else "state": state, **more}
