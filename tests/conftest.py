@@ -1,24 +1,16 @@
-"""Keeps the books of the contract: which of its lines have a passing test, and whether a finished one lost its proof.
-
-It also chooses the database of each test: SQLite, PostgreSQL, or both for tests with the mark `databases`.
-"""
+"""Opens the book of the contract, and chooses the database of each test: SQLite, PostgreSQL, or both for the mark `databases`."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from contract_book import open_book
 from support import postgres
 from support.postgres import databases
-
-ROOT = Path(__file__).resolve().parent.parent
-PROPERTY = "contract"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,84 +46,4 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long an example takes on a busy machine says nothing of what is tested.
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
-    try:
-        known, finished = _tool("contract_lines").read_contract(ROOT)
-    except ValueError as error:
-        raise pytest.UsageError(str(error)) from error
-    config.pluginmanager.register(ContractBook(config, known, finished), "contract-book")
-
-
-def _tool(name: str) -> ModuleType:
-    """A module of tools/, which is no package and on nobody's path."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-class ContractBook:
-    """Collects the marks of passed tests. Under xdist the workers run tests, and the controller reads their reports."""
-
-    def __init__(self, config: pytest.Config, known: list[str], finished: list[str]) -> None:
-        self.config = config
-        self.known = known
-        self.finished = finished
-        self.proven: set[str] = set()
-        self.deselected = 0
-
-    @property
-    def is_worker(self) -> bool:
-        return hasattr(self.config, "workerinput")
-
-    # Where tests run.
-
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        ids = [line_id for mark in item.iter_markers("contract") for line_id in mark.args]
-        unknown = [line_id for line_id in ids if line_id not in self.known]
-        if unknown:
-            pytest.fail(f"{', '.join(map(str, unknown))}: not in docs/contract.md; correct the mark", pytrace=False)
-        item.user_properties.append((PROPERTY, " ".join(ids)))
-
-    def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
-        self.deselected += len(list(items))
-
-    # Where reports arrive.
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
-            self.proven.update(*(str(ids).split() for name, ids in report.user_properties if name == PROPERTY))
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        self.deselected += getattr(node, "workeroutput", {}).get("contract_deselected", 0)
-
-    # The end.
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.is_worker:
-            self.config.workeroutput["contract_deselected"] = self.deselected  # type: ignore[attr-defined]
-        elif self.whole_run() and self.broken() and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.whole_run():
-            return
-        unproven = [line_id for line_id in self.known if line_id not in self.proven]
-        told = f"contract: {len(self.known) - len(unproven)} of {len(self.known)} lines proven"
-        terminalreporter.write_line(f"{told}; without a test: {' '.join(unproven)}" if unproven else told)
-        if self.broken():
-            terminalreporter.write_line(
-                f"contract: finished, but without a passing test: {' '.join(self.broken())}", red=True
-            )
-
-    def broken(self) -> list[str]:
-        return [line_id for line_id in self.finished if line_id not in self.proven]
-
-    def whole_run(self) -> bool:
-        """Every test was meant to run: no path, no choice by name or mark, nothing left out."""
-        choices = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "collectonly", "lf", "stepwise")
-        chosen = any(getattr(self.config.option, name, None) for name in choices)
-        return self.config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen and not self.deselected
+    open_book(config, Path(__file__).resolve().parent.parent)

@@ -23,8 +23,18 @@ Mentions B-1 in prose.
 SETTINGS = """
 [pytest]
 testpaths = tests
-markers = contract(*ids): lines
+markers =
+    contract(*ids): lines
+    long: left out
 addopts = --strict-markers
+"""
+CONFTEST = """
+from pathlib import Path
+
+from contract_book import open_book
+
+def pytest_configure(config):
+    open_book(config, Path(__file__).parent.parent)
 """
 PROVES_A1 = """
 import pytest
@@ -59,9 +69,10 @@ def test_expected_to_fail():
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A repository of the smallest kind: two of its six contract lines have no passing test."""
-    for name in ("tests/conftest.py", "tools/contract_lines.py"):
+    for name in ("tests/contract_book.py", "tools/contract_lines.py"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)
+    write(tmp_path, "tests/conftest.py", CONFTEST)
     write(tmp_path, "docs/contract.md", CONTRACT)
     write(tmp_path, "docs/contract-done.txt", "A-1..A-2 B-1  # and no more")
     write(tmp_path, "pytest.ini", SETTINGS)
@@ -95,6 +106,18 @@ def test_a_whole_run_lists_the_lines_without_a_passing_test(tree: Path, workers:
     status, told = run_pytest(tree, *workers)
     assert status == 0, told
     assert "contract: 4 of 6 lines proven; without a test: B-3 B-4" in told
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_without_the_long_tests_a_run_is_whole(tree: Path, workers: tuple[str, ...]) -> None:
+    write(tree, "tests/test_three.py", PROVES_A1.replace("A-1", "B-3").replace("def test_first", "def test_long"))
+    marked = (tree / "tests/test_three.py").read_text().replace("@pytest", "@pytest.mark.long\n@pytest", 1)
+    write(tree, "tests/test_three.py", marked)
+    _, told = run_pytest(tree, "-m", "not long", *workers)
+    assert "contract: 4 of 6 lines proven; without a test: B-3 B-4" in told
+    write(tree, "docs/contract-done.txt", "A-1..A-2 B-1 B-3")
+    status, told = run_pytest(tree, "-m", "not long", *workers)
+    assert (status, "finished, but without a passing test: B-3" in told) == (1, True)
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])

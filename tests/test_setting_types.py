@@ -17,6 +17,7 @@ from askback.trust import Shown
 
 HERE = "x"
 HIDDEN = {
+    "database": Shown.NOTHING,
     "server.token": Shown.NOTHING,
     "webhooks": Shown.NOTHING,
     "telegram.token": Shown.NOTHING,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from clis import NotInstalled, Station, find_cli, settle
+from clis import FOLDER, NotInstalled, Station, find_cli, settle
 from double import ModelDouble
 from engines_under_test import ENGINES, EngineUnderTest
 from suite import Stage
@@ -16,7 +16,8 @@ from askback.installed import probes as asking
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of one CLI's sample conversation share it, so they belong on one worker; all others may go anywhere."""
-    for item in items:
+    # The hook gets the tests of the other folders as well.
+    for item in (item for item in items if item.path.is_relative_to(FOLDER)):
         _mark_long(item)
         if item.path.name == "test_clis.py" and (case := getattr(item, "callspec", None)) is not None:
             item.add_marker(pytest.mark.xdist_group(case.id))
