@@ -45,6 +45,9 @@ def test_an_administrator_sees_who_wrote_what(watched: Site) -> None:
     expect(rows.first).to_contain_text("Token created person-59")
     expect(rows.first).to_contain_text("main, by API")
     page.get_by_role("link", name="Older entries").click()
+    expect(page).to_have_url(re.compile("cursor="))
+    # Before its script runs, the page does not notice a choice.
+    page.wait_for_load_state()
     expect(rows.filter(has_text="Run submitted")).to_contain_text(f"Run {run_id}")
     page.get_by_label("Action").select_option(label="Run submitted")
     expect(page).to_have_url(re.compile("action=run.submit"))
