@@ -91,7 +91,14 @@ def deliver(site: Site, page: Page, content: dict[str, Any]) -> None:
     while not (ids := [each["registrationId"] for each in seen if not each["isDeleted"]]):
         page.wait_for_timeout(20)
     push = {"origin": site.url, "registrationId": ids[-1], "data": json.dumps(content)}
-    tools.send("ServiceWorker.deliverPushMessage", push)
+    before = page.evaluate(_NOTIFICATIONS)
+    # The browser drops a push to a worker that it is just starting; a push service would send it again.
+    for _ in range(4):
+        tools.send("ServiceWorker.deliverPushMessage", push)
+        for _ in range(100):
+            if page.evaluate(_NOTIFICATIONS) != before:
+                return
+            page.wait_for_timeout(50)
 
 
 def shown(page: Page, count: int = 1) -> list[dict[str, Any]]:
