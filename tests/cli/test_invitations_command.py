@@ -70,18 +70,18 @@ def test_an_invitation_is_revoked(world: World, server: Server) -> None:
 def test_an_invitation_that_cannot_be_made_says_why(
     world: World, server: Server, words: tuple[str, ...], problem: str
 ) -> None:
-    told: Ran = askback(world, "invitations", "create", *words)
-    assert (told.code, told.stdout) == (exit_codes.BAD_INPUT, "")
-    assert problem in told.stderr
+    ran: Ran = askback(world, "invitations", "create", *words)
+    assert (ran.code, ran.stdout) == (exit_codes.BAD_INPUT, "")
+    assert problem in ran.stderr
 
 
 def test_a_person_who_may_not_administer_invites_nobody(world: World, server: Server) -> None:
     token = askback(world, "tokens", "create", "reader", "--scope", "read").stdout.strip()
-    told = askback(world, "invitations", "create", "anna", "--token", token)
-    assert (told.code, "admin" in told.stderr) == (exit_codes.BAD_INPUT, True)
+    ran = askback(world, "invitations", "create", "anna", "--token", token)
+    assert (ran.code, "admin" in ran.stderr) == (exit_codes.BAD_INPUT, True)
 
 
 def test_without_a_server_there_are_no_invitations(tmp_path: Path) -> None:
-    told = askback(World(tmp_path), "invitations", "create", "anna")
-    assert told.code == exit_codes.NO_SERVER
-    assert "start one with: askback serve" in told.stderr
+    ran = askback(World(tmp_path), "invitations", "create", "anna")
+    assert ran.code == exit_codes.NO_SERVER
+    assert "start one with: askback serve" in ran.stderr

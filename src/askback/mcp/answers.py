@@ -69,7 +69,7 @@ def _fitting(asked: Interaction, given: Any) -> Any:
     return YES_OR_NO[flag]
 
 
-def told(error: Refused) -> str:
+def error_text(error: Refused) -> str:
     """A refusal as the model reads it."""
     return "\n- ".join((f"{error.code}: {error.message}", *error.problems))
 

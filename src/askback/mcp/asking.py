@@ -19,7 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from askback.client import CallFailed, Forbidden, Refused
 from askback.core.errors import RefusalCode
-from askback.mcp.answers import by_form, told
+from askback.mcp.answers import by_form, error_text
 from askback.mcp.caller import Caller, Progress
 from askback.mcp.elicitation import Form, form_of, message_of
 from askback.wire.questions import Interaction
@@ -169,4 +169,4 @@ async def _reacted(
             raise
         # The run waits. Its caller needs to know the question, to ask again.
         log.info("an answer to run %s was refused: %s", run.id, error.message)
-        return Asked(run=run, answered=False, problem=told(error))
+        return Asked(run=run, answered=False, problem=error_text(error))

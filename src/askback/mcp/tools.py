@@ -19,7 +19,7 @@ from askback.client import CallFailed, Refused, ServerUnreachable
 from askback.core.runs import RunState
 from askback.mcp import answers
 from askback.mcp import arguments as given
-from askback.mcp.answers import told
+from askback.mcp.answers import error_text
 from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
 from askback.mcp.caller import Caller
 from askback.mcp.envelope import ARTIFACTS, Envelope, Question, Questions, Skills, output_schema
@@ -343,7 +343,7 @@ def failed(error: CallFailed) -> types.CallToolResult:
     """The result of a call that the server refused, or that did not reach it."""
     match error:
         case Refused():
-            return _failure(told(error))
+            return _failure(error_text(error))
         case ServerUnreachable():
             return refused("SERVER_UNREACHABLE", f"{error.message}; start a server with: askback serve")
         case _:

@@ -348,8 +348,8 @@ async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) ->
     Returns before the end of the turn if a process that was kept does not read the instructions.
     """
     if process.conversation is not None:
-        told = await instruct(process, observer)
-        if not told or (_was_kept(run, process) and not await process.reads()):
+        instructed = await instruct(process, observer)
+        if not instructed or (_was_kept(run, process) and not await process.reads()):
             process.unresponsive = True
             return
     await observer.turn_over.wait()
