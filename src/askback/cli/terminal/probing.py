@@ -18,15 +18,20 @@ def probing_shown(engines: EnginesHere) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
     console = Console(stderr=True, highlight=False)
-    status = console.status("", spinner="line" if layout.is_ascii_only() else "dots")
+    spinner = Spinner("line" if layout.is_ascii_only() else "dots", style="status.spinner")
+    live = Live(spinner, console=console, refresh_per_second=12.5, transient=True)
 
     def show(name: str) -> None:
+        # What moves must fit into one line, beside the spinner.
+        spinner.update(text=layout.signs(one_line(f"asking {name} for its version …", console.width - 3)))
         with suppress(OSError):
-            # What moves must fit into one line, beside the spinner.
-            status.update(layout.signs(one_line(f"asking {name} for its version …", console.width - 3)))
-            status.start()
+            live.start()
+            # A name is shown even if its program answers before the next regular refresh.
+            live.refresh()
 
     engines.watch_probes(show)
     try:
@@ -34,4 +39,4 @@ def probing_shown(engines: EnginesHere) -> Iterator[None]:
     finally:
         engines.watch_probes(lambda _: None)
         with suppress(OSError):
-            status.stop()
+            live.stop()
