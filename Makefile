@@ -33,16 +33,16 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 	@$(BIN)/askback demo $(ARGS)
 
 test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 -m "not long" $(ARGS)
 
 long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 -m long $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 $(REAL) $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 $(REAL) $(ARGS)
 
 postgres: $(VENV)/.dev $(SYSTEM) ## run the tests of the work, HTTP, the command line and crashes on PostgreSQL
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 1 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
