@@ -6,10 +6,10 @@ ARG NODE=22
 
 FROM python:${PYTHON}-slim AS build
 WORKDIR /source
-COPY requirements-mcp.txt requirements-otel.txt requirements-postgres.txt pyproject.toml README.md LICENSE ./
+COPY requirements-files.txt requirements-mcp.txt requirements-otel.txt requirements-postgres.txt pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN python3 -m venv /opt/askback \
-    && /opt/askback/bin/pip install --no-cache-dir --require-hashes -r requirements-mcp.txt -r requirements-otel.txt -r requirements-postgres.txt \
+    && /opt/askback/bin/pip install --no-cache-dir --require-hashes -r requirements-files.txt -r requirements-mcp.txt -r requirements-otel.txt -r requirements-postgres.txt \
     && /opt/askback/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:${PYTHON}-slim AS base

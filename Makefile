@@ -109,7 +109,7 @@ lock: ## resolve the dependencies of pyproject.toml again, with hashes
 	$(PYTHON) -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/pip" install -qq uv; \
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "editables", sep="\n")' >"$$scratch/build.in"; \
-	for extra in "" acp mcp otel postgres dev; do \
+	for extra in "" acp files mcp otel postgres dev; do \
 		file=requirements$${extra:+-$$extra}.txt; \
 		echo "# Made by 'make lock' from pyproject.toml; not to be edited." >"$$scratch/$$file"; \
 		"$$scratch/venv/bin/uv" pip compile $(LOCK) $${extra:+--extra $$extra} pyproject.toml "$$scratch/build.in" >>"$$scratch/$$file"; \

@@ -29,6 +29,7 @@ LAYERS = (
     ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),
     ("wire",),
     ("engines", "process", "skills", "store", "telemetry"),
+    ("stored_files",),
     ("files",),
     ("text",),
     ("core",),
