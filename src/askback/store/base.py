@@ -260,13 +260,13 @@ class RunStore(Protocol):
         self,
         cursor: str | None = None,
         limit: int = 50,
-        where: InboxFilter = InboxFilter(),  # noqa: B008 a frozen value
+        where: InboxFilter = InboxFilter(),
         order: InboxOrder = InboxOrder.OLDEST,
     ) -> RunPage:
         """Runs that wait for their user. A cursor belongs to one order."""
         ...
 
-    async def inbox_count(self, where: InboxFilter = InboxFilter()) -> InboxCount:  # noqa: B008 a frozen value
+    async def inbox_count(self, where: InboxFilter = InboxFilter()) -> InboxCount:
         """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
         ...
 
