@@ -53,6 +53,7 @@ from askback.setting_sections import (
     ServerSettings,
     TelemetrySettings,
     WarmSettings,
+    WorkerSettings,
     default_slots,
 )
 from askback.text.formatting import nearest
@@ -192,6 +193,10 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(
         default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
+    )
+    worker: WorkerSettings = Field(
+        default_factory=WorkerSettings,
+        description="What `askback worker` executes and where it reports. See [workers](../guides/workers.md).",
     )
     warm: WarmSettings = Field(
         default_factory=WarmSettings,

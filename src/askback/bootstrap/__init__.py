@@ -19,6 +19,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, regi
 from askback.bootstrap.database import open_store
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import open_files
+from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.runs import SHARED
@@ -85,14 +86,15 @@ class App:
     prewarming: Prewarming
     spawner: Spawner
     worker: Worker
-    deadlines: Deadlines
+    deadlines: Deadlines | None
+    """Not in a worker: the servers take care of them."""
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
     observer: RunObserver
     exporter: Exporter | None
-    serving: bool
+    role: Role
     notifications: Notifications | None
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
@@ -102,20 +104,21 @@ class App:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Execute runs within the block; turns in progress at its end go back to the queue."""
+        """Do what its role is within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
         async with asyncio.TaskGroup() as group:
-            worker = group.create_task(self.worker.run())
+            worker = group.create_task(self.worker.run()) if self.role.executes else None
             self.vitals.worker = worker
-            server_only = (self.recovery, self.vitals) if self.serving else ()
-            services = [self.deadlines, self.notifications, self.digests, self.retention, self.telegram, *server_only]
+            lasting = (self.recovery, self.vitals) if self.role.shares else ()
+            services = [self.deadlines, self.notifications, self.digests, self.retention, self.telegram, *lasting]
             tasks = [group.create_task(each.run()) for each in services if each is not None]
             try:
                 yield
             finally:
                 self.worker.stop()
-                await worker
+                if worker is not None:
+                    await worker
                 for task in tasks:
                     task.cancel()
 
@@ -125,7 +128,7 @@ class _Parts:
     """What the other parts of a program are made of."""
 
     settings: Settings
-    serving: bool
+    role: Role
     name: str
     instances: Instances
     store: Store
@@ -146,17 +149,26 @@ class _Parts:
     exporter: Exporter | None
 
     @property
+    def serving(self) -> bool:
+        return self.role.serves
+
+    @property
     def owner(self) -> str:
-        return SHARED if self.serving else self.name
+        return SHARED if self.role.shares else self.name
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
-    """The program on the data folder of the settings. A server also restarts the runs of programs that have died."""
+async def opened(settings: Settings, *, serving: bool = False, role: Role | None = None) -> AsyncIterator[App]:
+    """The program on the data folder of the settings. `role`: by default a command, or with `serving` a server.
+
+    Servers and workers also restart the runs of programs that have died.
+    """
+    role = role or (Role.SERVER if serving else Role.COMMAND)
+    check_database(settings, role)
     hide_from_other_processes()
     data_dir = settings.data_dir
-    prepare_data_folder(data_dir, serving=serving)
-    engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
+    prepare_data_folder(data_dir, serving=role.shares)
+    engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
     instances = Instances(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
@@ -179,7 +191,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
         await check_sandbox(settings, spawner)
         parts = _Parts(
             settings=settings,
-            serving=serving,
+            role=role,
             name=name,
             instances=instances,
             store=store,
@@ -221,7 +233,7 @@ def _app(parts: _Parts) -> App:
     telegram = make_bot(settings, service, store, clock) if serving else None
     return App(
         settings=settings,
-        serving=serving,
+        role=parts.role,
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
@@ -235,12 +247,7 @@ def _app(parts: _Parts) -> App:
         prewarming=prewarming,
         service=service,
         worker=_worker(parts, prewarming),
-        deadlines=Deadlines(
-            store=store,
-            owners={parts.owner},
-            clock=clock,
-            announce_sec=settings.notifications.reminders.before_deadline_sec,
-        ),
+        deadlines=None if parts.role is Role.WORKER else _deadlines(parts),
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, files=parts.files, pools=parts.pools, clock=clock),
@@ -255,7 +262,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
-        probes=parts.probes,
+        source=parts.probes,
         models=ModelLists(
             folder=parts.settings.data_dir / "models",
             locks=parts.settings.data_dir / "locks",
@@ -329,11 +336,20 @@ def _turn_context(parts: _Parts) -> TurnContext:
 
 
 def _prewarming(parts: _Parts) -> Prewarming:
-    """Only a server keeps processes ready: other programs end with their run."""
+    """Only a program that lasts keeps processes ready: a command ends with its run."""
     notes = parts.settings.data_dir / "prewarmed"
     folders = FreshFolders(parts.workspaces, notes, instances=parts.instances, program=parts.name)
-    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.serving else {}
+    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=new_run_id)
+
+
+def _deadlines(parts: _Parts) -> Deadlines:
+    return Deadlines(
+        store=parts.store,
+        owners={parts.owner},
+        clock=parts.clock,
+        announce_sec=parts.settings.notifications.reminders.before_deadline_sec,
+    )
 
 
 def _worker(parts: _Parts, prewarming: Prewarming) -> Worker:
