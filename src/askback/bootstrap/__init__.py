@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
-from askback.bootstrap.database import open_store
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder
+from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
-from askback.core.runs import SHARED
 from askback.core.webhooks import WebhookKind
 from askback.deletion import Deletion
 from askback.engines import registry
@@ -32,13 +31,13 @@ from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
 from askback.process.isolation import hide_from_other_processes
-from askback.process.locks import Instances
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
+from askback.programs import OwnRuns, Programs
 from askback.recovery import Recovery
 from askback.service import Service
 from askback.settings import Settings, webhooks
@@ -54,6 +53,7 @@ from askback.webhooks.digests import Digests
 from askback.webhooks.mail_sender import MailServer
 from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
+from askback.work.membership import Membership
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
 from askback.work.turn.context import TurnContext
@@ -73,6 +73,8 @@ class App:
     """One program on a data folder."""
 
     settings: Settings
+    programs: Programs
+    membership: Membership
     store: Store
     service: Service
     workspaces: Workspaces
@@ -105,9 +107,7 @@ class App:
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self.worker.run())
             self.vitals.worker = worker
-            server_only = (self.recovery, self.vitals) if self.serving else ()
-            services = [self.deadlines, self.notifications, self.digests, self.retention, self.telegram, *server_only]
-            tasks = [group.create_task(each.run()) for each in services if each is not None]
+            tasks = [group.create_task(each) for each in self._services()]
             try:
                 yield
             finally:
@@ -116,6 +116,21 @@ class App:
                 for task in tasks:
                     task.cancel()
 
+    def _services(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What runs beside the worker in every program. The duties of the leader are in `membership`."""
+        yield self.membership.run()
+        if not self.serving:
+            yield self.deadlines.run()
+            return
+        yield self.vitals.run()
+        yield self.recovery.tidy()
+        if self.notifications is not None:
+            yield self.notifications.run()
+        if self.retention is not None:
+            yield self.retention.tidy()
+        if self.telegram is not None:
+            yield self.telegram.run()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Parts:
@@ -123,8 +138,7 @@ class _Parts:
 
     settings: Settings
     serving: bool
-    name: str
-    instances: Instances
+    programs: Programs
     store: Store
     spawner: Spawner
     engines: Engines
@@ -142,8 +156,14 @@ class _Parts:
     exporter: Exporter | None
 
     @property
+    def own_runs(self) -> OwnRuns:
+        return OwnRuns(self.programs, serving=self.serving)
+
     def owner(self) -> str:
-        return SHARED if self.serving else self.name
+        return self.own_runs.owner
+
+    def new_run_id(self) -> str:
+        return new_run_id(self.clock())
 
 
 @asynccontextmanager
@@ -153,19 +173,24 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=serving)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
-    instances = Instances(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
+        programs = make_programs(settings, store)
+
+        def clock() -> datetime:
+            return now() + programs.clock_error()
+
+        observer, exporter = RunObserver(clock), make_exporter(settings.telemetry)
         store.observe(observer)
         if exporter is not None:
             observer.add(exporter.observe)
             ends.push_async_callback(exporter.close)
         pools = Pools()
         ends.callback(pools.close)
-        name = ends.enter_context(registered(instances))
+        ends.push_async_callback(programs.leave)
+        await programs.register(facts(settings, serving=serving))
         spawner = make_spawner(settings)
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
@@ -173,8 +198,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
         parts = _Parts(
             settings=settings,
             serving=serving,
-            name=name,
-            instances=instances,
+            programs=programs,
             store=store,
             spawner=spawner,
             engines=engines,
@@ -191,7 +215,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads"),
-            clock=now,
+            clock=clock,
             observer=observer,
             exporter=exporter,
         )
@@ -203,20 +227,34 @@ def _app(parts: _Parts) -> App:
     prewarming = _prewarming(parts)
     recovery = Recovery(
         store=store,
-        instances=parts.instances,
+        programs=parts.programs,
         workspaces=parts.workspaces,
         fresh_folders=prewarming.folders,
         clock=clock,
+        check_sec=None if postgres_address(settings) is None else 1.0,
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     service = _service(parts, recovery, deletion, prewarming)
     telegram = make_bot(settings, service, store, clock) if serving else None
+    worker = _worker(parts, prewarming)
+    deadlines = Deadlines(
+        store=store,
+        owners=parts.own_runs,
+        clock=clock,
+        announce_sec=settings.notifications.reminders.before_deadline_sec,
+    )
+    digests = _digests(parts) if serving else None
+    retention = _retention(parts, deletion) if serving else None
+    leading = (deadlines, recovery, digests, retention) if serving else ()
+    duties = [each.run for each in leading if each is not None]
     return App(
         settings=settings,
         serving=serving,
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
+        programs=parts.programs,
+        membership=Membership(programs=parts.programs, worker=worker, recovery=recovery, duties=duties),
         store=store,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
@@ -225,20 +263,15 @@ def _app(parts: _Parts) -> App:
         spawner=parts.spawner,
         prewarming=prewarming,
         service=service,
-        worker=_worker(parts, prewarming),
-        deadlines=Deadlines(
-            store=store,
-            owners={parts.owner},
-            clock=clock,
-            announce_sec=settings.notifications.reminders.before_deadline_sec,
-        ),
+        worker=worker,
+        deadlines=deadlines,
         recovery=recovery,
         deletion=deletion,
         vitals=Vitals(store=store, pools=parts.pools, clock=clock),
         notifications=_notifications(parts, telegram) if serving else None,
-        digests=_digests(parts) if serving else None,
+        digests=digests,
         telegram=telegram,
-        retention=_retention(parts, deletion) if serving else None,
+        retention=retention,
     )
 
 
@@ -261,13 +294,13 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         engines=engines,
         workspaces=parts.workspaces,
         owner=parts.owner,
-        instances=parts.instances,
+        programs=parts.programs,
         recovery=recovery,
         deletion=deletion,
         slots=parts.slots,
         warm=parts.warm,
         clock=parts.clock,
-        new_id=new_run_id,
+        new_id=parts.new_run_id,
         pools=parts.pools,
         submissions=_submissions(parts, engines, prewarming),
     )
@@ -290,7 +323,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         pools=parts.pools,
         owner=parts.owner,
         clock=parts.clock,
-        new_id=new_run_id,
+        new_id=parts.new_run_id,
         private_webhooks=parts.settings.notifications.allow_private,
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
@@ -322,15 +355,15 @@ def _turn_context(parts: _Parts) -> TurnContext:
 def _prewarming(parts: _Parts) -> Prewarming:
     """Only a server keeps processes ready: other programs end with their run."""
     notes = parts.settings.data_dir / "prewarmed"
-    folders = FreshFolders(parts.workspaces, notes, instances=parts.instances, program=parts.name)
+    folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
     wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.serving else {}
-    return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=new_run_id)
+    return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
 
 
 def _worker(parts: _Parts, prewarming: Prewarming) -> Worker:
     return Worker(
-        name=parts.name,
-        owners={parts.owner},
+        name=lambda: parts.programs.name,
+        owners=parts.own_runs,
         slots=parts.slots,
         context=prewarming.context,
         prewarming=prewarming,
@@ -417,8 +450,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def new_run_id() -> str:
+def new_run_id(at: datetime) -> str:
     """Sorts by time, short enough to type: 9 characters of milliseconds and 7 random ones."""
-    number = (int(time.time() * 1000) << 35) | secrets.randbits(35)
+    number = (int(at.timestamp() * 1000) << 35) | secrets.randbits(35)
     digits = [_ALPHABET[(number >> shift) & 31] for shift in range(75, -5, -5)]
     return "".join(digits)
