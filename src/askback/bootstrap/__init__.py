@@ -104,7 +104,9 @@ class App:
         """Execute runs within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
-        async with asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
+            if self.telegram is not None:
+                ends.push_async_callback(self.telegram.api.close)
             worker = group.create_task(self.worker.run())
             self.vitals.worker = worker
             tasks = [group.create_task(each) for each in self._services()]
@@ -128,8 +130,6 @@ class App:
             yield self.notifications.run()
         if self.retention is not None:
             yield self.retention.tidy()
-        if self.telegram is not None:
-            yield self.telegram.run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -245,7 +245,7 @@ def _app(parts: _Parts) -> App:
     )
     digests = _digests(parts) if serving else None
     retention = _retention(parts, deletion) if serving else None
-    leading = (deadlines, recovery, digests, retention) if serving else ()
+    leading = (deadlines, recovery, digests, retention, telegram) if serving else ()
     duties = [each.run for each in leading if each is not None]
     return App(
         settings=settings,
