@@ -54,6 +54,7 @@ from askback.setting_sections import (
     ServerSettings,
     TelemetrySettings,
     WarmSettings,
+    WorkerSettings,
     default_slots,
 )
 from askback.text.formatting import nearest
@@ -124,6 +125,16 @@ class Settings(BaseSettings):
             " See [PostgreSQL](../guides/postgresql.md)."
         ),
     )
+    files: str | None = Field(
+        None,
+        pattern=r"^((s3|gs|az)://[^\s@#]+|(file://)?/\S.*)$",
+        examples=["s3://bucket/askback"],
+        description=(
+            "Where uploads, skill packages and the files of runs are stored so that every machine can use them: `s3://`,"
+            " `gs://`, `az://`, or a folder that the machines share. Default: only in the data folder."
+            " Needs `askback[files]`, except for a folder. See [stored files](../guides/files.md)."
+        ),
+    )
     slots: int = Field(
         default_factory=default_slots,
         ge=1,
@@ -188,6 +199,10 @@ class Settings(BaseSettings):
         default_factory=FleetSettings,
         description="How several programs work on one database. See [PostgreSQL](../guides/postgresql.md).",
     )
+    worker: WorkerSettings = Field(
+        default_factory=WorkerSettings,
+        description="What `askback worker` executes and where it reports. See [workers](../guides/workers.md).",
+    )
     warm: WarmSettings = Field(
         default_factory=WarmSettings,
         description="How many processes of waiting runs are kept, and how large they may be.",
@@ -215,7 +230,7 @@ class Settings(BaseSettings):
     _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def sources(self) -> tuple[Path, ...]:
         """The files that these settings were read from. They may contain secrets."""
         return self._files
 

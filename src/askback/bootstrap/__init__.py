@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.files import open_files
 from askback.bootstrap.programs import facts, make_programs
+from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.webhooks import WebhookKind
@@ -44,6 +46,7 @@ from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
+from askback.stored_files import Files
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -76,6 +79,7 @@ class App:
     programs: Programs
     membership: Membership
     store: Store
+    files: Files | None
     service: Service
     workspaces: Workspaces
     uploads: Uploads
@@ -85,13 +89,14 @@ class App:
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
+    """Not in a worker: the servers take care of them."""
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
     clock: Callable[[], datetime]
     observer: RunObserver
     exporter: Exporter | None
-    serving: bool
+    role: Role
     notifications: Notifications | None
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
@@ -101,27 +106,28 @@ class App:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Execute runs within the block; turns in progress at its end go back to the queue."""
+        """Do what its role is within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
         async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
             if self.telegram is not None:
                 ends.push_async_callback(self.telegram.api.close)
-            worker = group.create_task(self.worker.run())
+            worker = group.create_task(self.worker.run()) if self.role.executes else None
             self.vitals.worker = worker
             tasks = [group.create_task(each) for each in self._services()]
             try:
                 yield
             finally:
                 self.worker.stop()
-                await worker
+                if worker is not None:
+                    await worker
                 for task in tasks:
                     task.cancel()
 
     def _services(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs beside the worker in every program. The duties of the leader are in `membership`."""
         yield self.membership.run()
-        if not self.serving:
+        if not self.role.shares:
             yield self.deadlines.run()
             return
         yield self.vitals.run()
@@ -137,9 +143,10 @@ class _Parts:
     """What the other parts of a program are made of."""
 
     settings: Settings
-    serving: bool
+    role: Role
     programs: Programs
     store: Store
+    files: Files | None
     spawner: Spawner
     engines: Engines
     setups: dict[str, EngineSetup]
@@ -157,7 +164,7 @@ class _Parts:
 
     @property
     def own_runs(self) -> OwnRuns:
-        return OwnRuns(self.programs, serving=self.serving)
+        return OwnRuns(self.programs, serving=self.role.shares)
 
     def owner(self) -> str:
         return self.own_runs.owner
@@ -165,18 +172,30 @@ class _Parts:
     def new_run_id(self) -> str:
         return new_run_id(self.clock())
 
+    @property
+    def serving(self) -> bool:
+        return self.role.serves
+
 
 @asynccontextmanager
-async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[App]:
-    """The program on the data folder of the settings. A server also restarts the runs of programs that have died."""
+async def opened(settings: Settings, *, serving: bool = False, role: Role | None = None) -> AsyncIterator[App]:
+    """The program on the data folder of the settings. `role`: by default a command, or with `serving` a server.
+
+    Servers and workers also restart the runs of programs that have died.
+    """
+    role = role or (Role.SERVER if serving else Role.COMMAND)
+    check_database(settings, role)
     hide_from_other_processes()
     data_dir = settings.data_dir
-    prepare_data_folder(data_dir, serving=serving)
-    engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
+    prepare_data_folder(data_dir, serving=role.shares)
+    engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        files = await open_files(settings)
+        if files is not None:
+            ends.push_async_callback(files.close)
         programs = make_programs(settings, store)
 
         def clock() -> datetime:
@@ -190,16 +209,18 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
         pools = Pools()
         ends.callback(pools.close)
         ends.push_async_callback(programs.leave)
-        await programs.register(facts(settings, serving=serving))
+        await programs.register(facts(settings, role))
         spawner = make_spawner(settings)
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
+        programs.on_renewed(spawner.extend_lease)
         await check_sandbox(settings, spawner)
         parts = _Parts(
             settings=settings,
-            serving=serving,
+            role=role,
             programs=programs,
             store=store,
+            files=files,
             spawner=spawner,
             engines=engines,
             setups=setups,
@@ -237,25 +258,21 @@ def _app(parts: _Parts) -> App:
     service = _service(parts, recovery, deletion, prewarming)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)
-    deadlines = Deadlines(
-        store=store,
-        owners=parts.own_runs,
-        clock=clock,
-        announce_sec=settings.notifications.reminders.before_deadline_sec,
-    )
+    deadlines = _deadlines(parts)
     digests = _digests(parts) if serving else None
     retention = _retention(parts, deletion) if serving else None
     leading = (deadlines, recovery, digests, retention, telegram) if serving else ()
     duties = [each.run for each in leading if each is not None]
     return App(
         settings=settings,
-        serving=serving,
+        role=parts.role,
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
         programs=parts.programs,
         membership=Membership(programs=parts.programs, worker=worker, recovery=recovery, duties=duties),
         store=store,
+        files=parts.files,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
@@ -267,7 +284,7 @@ def _app(parts: _Parts) -> App:
         deadlines=deadlines,
         recovery=recovery,
         deletion=deletion,
-        vitals=Vitals(store=store, pools=parts.pools, clock=clock),
+        vitals=Vitals(store=store, files=parts.files, pools=parts.pools, clock=clock),
         notifications=_notifications(parts, telegram) if serving else None,
         digests=digests,
         telegram=telegram,
@@ -279,7 +296,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
-        probes=parts.probes,
+        source=parts.probes,
         models=ModelLists(
             folder=parts.settings.data_dir / "models",
             locks=parts.settings.data_dir / "locks",
@@ -353,11 +370,20 @@ def _turn_context(parts: _Parts) -> TurnContext:
 
 
 def _prewarming(parts: _Parts) -> Prewarming:
-    """Only a server keeps processes ready: other programs end with their run."""
+    """Only a program that lasts keeps processes ready: a command ends with its run."""
     notes = parts.settings.data_dir / "prewarmed"
     folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
-    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.serving else {}
+    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
+
+
+def _deadlines(parts: _Parts) -> Deadlines:
+    return Deadlines(
+        store=parts.store,
+        owners=parts.own_runs,
+        clock=parts.clock,
+        announce_sec=parts.settings.notifications.reminders.before_deadline_sec,
+    )
 
 
 def _worker(parts: _Parts, prewarming: Prewarming) -> Worker:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from askback import __version__
 from askback.bootstrap.database import postgres_address
+from askback.bootstrap.roles import Role
 from askback.core.programs import ProgramFacts, ProgramKind
 from askback.process.tree import boot_id
 from askback.programs import Programs
@@ -17,6 +18,13 @@ from askback.store.base import Store
 
 if TYPE_CHECKING:
     from askback.store.postgres import PostgresStore
+
+_KINDS = {
+    Role.COMMAND: ProgramKind.COMMAND,
+    Role.SERVER: ProgramKind.SERVER,
+    Role.API_SERVER: ProgramKind.SERVER,
+    Role.WORKER: ProgramKind.WORKER,
+}
 
 
 def make_programs(settings: Settings, store: Store) -> Programs:
@@ -32,13 +40,14 @@ def make_programs(settings: Settings, store: Store) -> Programs:
     return LeasedPrograms(cast("PostgresStore", store), address, locks, times)
 
 
-def facts(settings: Settings, *, serving: bool) -> ProgramFacts:
+def facts(settings: Settings, role: Role) -> ProgramFacts:
+    slots = settings.slots if role.executes else 0
     return ProgramFacts(
-        kind=ProgramKind.SERVER if serving else ProgramKind.COMMAND,
+        kind=_KINDS[role],
         host=socket.gethostname(),
         pid=os.getpid(),
         boot_id=boot_id(),
         version=__version__,
-        slots=settings.slots,
-        free=settings.slots,
+        slots=slots,
+        free=slots,
     )

@@ -161,11 +161,13 @@ class RefusalCode(StrEnum):
     STORE_CORRUPT = "STORE_CORRUPT"
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
+    FILES_UNAVAILABLE = "FILES_UNAVAILABLE"
     DISK_FULL = "DISK_FULL"
     FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
+    NO_WORKER = "NO_WORKER"
     BUNDLE_TOO_LARGE = "BUNDLE_TOO_LARGE"
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
@@ -206,11 +208,13 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.FILES_UNAVAILABLE: "The store of `files`, such as a bucket, cannot be used; the message says why.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
+    RefusalCode.NO_WORKER: "No program is there that executes runs, so no engine can be chosen; start a worker, or name the engine.",
     RefusalCode.BUNDLE_TOO_LARGE: "The run's files exceed the limit of one zip file; fetch them one by one.",
     RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
@@ -306,11 +310,13 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_CORRUPT: Unavailable,
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
+    RefusalCode.FILES_UNAVAILABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,
+    RefusalCode.NO_WORKER: Unavailable,
     RefusalCode.BUNDLE_TOO_LARGE: Invalid,
     RefusalCode.QUOTA_EXCEEDED: Conflict,
 }

@@ -83,6 +83,26 @@ class Worker:
         self._queue = QueueView(self._store, self._owners)
         self._stopping = False
         self._suspended = False
+        self._draining = False
+        self.ended = asyncio.Event()
+        """The last turn has ended after `drain` or `stop`."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more runs are claimed."""
+        return self._draining or self._stopping
+
+    @property
+    def active(self) -> frozenset[str]:
+        """The runs that it executes, or whose resident process it keeps."""
+        return frozenset(self._active)
+
+    def drain(self) -> None:
+        """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
+        self._draining = True
+        self._prewarming.stop()
+        self._warm.pool.drop_all(DropReason.STOP)
+        self._wake.set()
 
     def stop(self) -> None:
         """Claim no more runs; turns in progress are ended and go back to the queue."""
@@ -121,13 +141,13 @@ class Worker:
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until `stop` is called; returns when the last turn has ended."""
+        """Work until `stop` or `drain` is called; returns when the last turn has ended."""
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
                 services = (self._listen(changes.wait), self._warm.pool.watch(), self._prewarming.refill(group))
                 background = [group.create_task(each) for each in services]
-                while not self._stopping:
+                while not self._stopping and (self._active or not self._draining):
                     self._wake.clear()
                     await self._claim(group)
                     await self._wake.wait()
@@ -135,6 +155,7 @@ class Worker:
                     task.cancel()
         finally:
             changes.close()
+            self.ended.set()
 
     async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
         while True:
@@ -170,7 +191,7 @@ class Worker:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
         tried: set[str] = set()
         try:
-            while not (self._stopping or self._suspended) and self._slots.free > 0:
+            while not (self.draining or self._suspended) and self._slots.free > 0:
                 runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
                 if tried.issuperset(run.id for run in runs):
                     if runs:
@@ -233,7 +254,7 @@ class Worker:
                 await self._warm.prepare(run)
             async with executing(self._context, held.control, prewarmed) as executor:
                 await self._turns(held, executor)
-                while not self._stopping and self._warm.park(held, executor):
+                while not self.draining and self._warm.park(held, executor):
                     self._let_go(held)
                     if not await self._warm.wait(held, executor):
                         break

@@ -43,6 +43,7 @@ _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
 _CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
+_LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
@@ -148,17 +149,20 @@ class RunExecutor:
         await self.end()
         return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_WARM_LOST)
 
-    def _stopped(self, run: Run, why: str = _KEEPER_KILLED) -> TurnSignal:
+    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
         """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
         killed it."""
         at, reason = self._context.clock(), self._control.reason
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
+        return TurnLost(epoch=run.epoch, at=at, counted=counted and reason is None, why=why)
 
     def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
         if process.desk.has_answer_left and not process.child.lost:
             return self._stopped(run, _CALL_NOT_MADE)
+        if process.child.expired:
+            # Not counted: this is no fault of the run. If another program has taken it over, it refuses this.
+            return self._stopped(run, _LEASE_OVER, counted=False)
         if process.child.lost or not process.continued:
             return self._stopped(run)
         if process.unresponsive and self._control.reason is None:
