@@ -95,6 +95,15 @@ class ServerSettings(Section):
         return token
 
 
+class FleetSettings(Section):
+    lease_sec: float = Field(
+        20,
+        ge=5,
+        le=600,
+        description="For several programs on one PostgreSQL database: for how long one counts as alive after it last reached the database, in seconds. After that, others continue its runs; it ends its own engines before.",
+    )
+
+
 class Limits(Section):
     body: Annotated[float, Unit("MB")] = Field(
         32, gt=0, description="Size of a JSON request that creates a run, in MB. A reply may have 2 at most."

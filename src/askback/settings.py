@@ -45,6 +45,7 @@ from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
     EngineSettings,
+    FleetSettings,
     Limits,
     LogSettings,
     McpSettings,
@@ -193,6 +194,10 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(
         default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
+    )
+    fleet: FleetSettings = Field(
+        default_factory=FleetSettings,
+        description="How several programs work on one database. See [PostgreSQL](../guides/postgresql.md).",
     )
     worker: WorkerSettings = Field(
         default_factory=WorkerSettings,

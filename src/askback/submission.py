@@ -128,7 +128,7 @@ class Submissions:
         workspaces: Workspaces,
         inheritance: Inheritance,
         pools: Pools,
-        owner: str,
+        owner: Callable[[], str],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
@@ -244,7 +244,7 @@ class Submissions:
             options=checked.options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-            owner=self._owner,
+            owner=self._owner(),
             created_by=wanted.created_by,
             summary=checked.summary,
             labels=_labels(wanted, source),
@@ -279,7 +279,7 @@ class Submissions:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by.plain, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner(), by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)

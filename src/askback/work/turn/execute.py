@@ -91,6 +91,7 @@ class RunExecutor:
             await self._prewarmed.end()
             self._prewarmed = None
         if self._process is not None:
+            self._process.hurried |= self._control.reason is StopReason.LEASE_LOST
             await self._process.end()
             self._process = None
 
