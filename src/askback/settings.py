@@ -123,6 +123,16 @@ class Settings(BaseSettings):
             " See [PostgreSQL](../guides/postgresql.md)."
         ),
     )
+    files: str | None = Field(
+        None,
+        pattern=r"^((s3|gs|az)://[^\s@#]+|(file://)?/\S.*)$",
+        examples=["s3://bucket/askback"],
+        description=(
+            "Where uploads, skill packages and the files of runs are stored so that every machine can use them: `s3://`,"
+            " `gs://`, `az://`, or a folder that the machines share. Default: only in the data folder."
+            " Needs `askback[files]`, except for a folder. See [stored files](../guides/files.md)."
+        ),
+    )
     slots: int = Field(
         default_factory=default_slots,
         ge=1,
@@ -210,7 +220,7 @@ class Settings(BaseSettings):
     _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def sources(self) -> tuple[Path, ...]:
         """The files that these settings were read from. They may contain secrets."""
         return self._files
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
 from askback.bootstrap.database import open_store
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.files import open_files
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.runs import SHARED
@@ -45,6 +46,7 @@ from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.store.base import Store
+from askback.stored_files import Files
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -74,6 +76,7 @@ class App:
 
     settings: Settings
     store: Store
+    files: Files | None
     service: Service
     workspaces: Workspaces
     uploads: Uploads
@@ -126,6 +129,7 @@ class _Parts:
     name: str
     instances: Instances
     store: Store
+    files: Files | None
     spawner: Spawner
     engines: Engines
     setups: dict[str, EngineSetup]
@@ -158,6 +162,9 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        files = await open_files(settings)
+        if files is not None:
+            ends.push_async_callback(files.close)
         observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
         store.observe(observer)
         if exporter is not None:
@@ -176,6 +183,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             name=name,
             instances=instances,
             store=store,
+            files=files,
             spawner=spawner,
             engines=engines,
             setups=setups,
@@ -218,6 +226,7 @@ def _app(parts: _Parts) -> App:
         observer=parts.observer,
         exporter=parts.exporter,
         store=store,
+        files=parts.files,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
@@ -234,7 +243,7 @@ def _app(parts: _Parts) -> App:
         ),
         recovery=recovery,
         deletion=deletion,
-        vitals=Vitals(store=store, pools=parts.pools, clock=clock),
+        vitals=Vitals(store=store, files=parts.files, pools=parts.pools, clock=clock),
         notifications=_notifications(parts, telegram) if serving else None,
         digests=_digests(parts) if serving else None,
         telegram=telegram,

@@ -184,13 +184,14 @@ def _device(settings: Settings) -> Lifetime:
 
 
 async def _health(app: App) -> wire.Health:
-    vitals, database = app.vitals, await app.vitals.database()
+    vitals, database, files = app.vitals, await app.vitals.database(), await app.vitals.files()
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     isolation = await app.spawner.isolation()
     return wire.Health(
-        status=degraded if database == "ok" and vitals.worker_alive else "failing",
+        status=degraded if database == "ok" and files in (None, "ok") and vitals.worker_alive else "failing",
         version=__version__,
         database=database,
+        files=files,
         disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
         slots=wire.Slots(total=app.slots.total, taken=app.slots.taken),
         oldest_queued_sec=vitals.oldest_queued_sec,

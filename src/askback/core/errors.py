@@ -163,6 +163,7 @@ class RefusalCode(StrEnum):
     STORE_CORRUPT = "STORE_CORRUPT"
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
+    FILES_UNAVAILABLE = "FILES_UNAVAILABLE"
     DISK_FULL = "DISK_FULL"
     FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
@@ -208,6 +209,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
     RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.FILES_UNAVAILABLE: "The store of `files`, such as a bucket, cannot be used; the message says why.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
@@ -308,6 +310,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_CORRUPT: Unavailable,
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
+    RefusalCode.FILES_UNAVAILABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,

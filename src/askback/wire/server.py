@@ -247,12 +247,15 @@ class Health(Shape):
         str,
         choice("ok", "degraded", "failing"),
         about(
-            "`failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, "
+            "`failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, "
             "see `loop_lag_sec` and `stuck`. Both are sent with status 503."
         ),
     ]
     version: Annotated[str, about("The version of Askback.", "0.1.0")]
     database: Annotated[str, about("`ok`, or an error code.", "ok")]
+    files: Annotated[
+        str | None, about("The store of `files`: `ok`, or an error code. Null if the settings name none.", "ok")
+    ] = None
     disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
     slots: Annotated[Slots, about("The engine processes.")]
     oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None

@@ -1,0 +1,43 @@
+"""Which store of files is used."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+
+from askback.core.errors import Invalid, RefusalCode
+from askback.files.atomic import make_private
+from askback.settings import Settings
+from askback.stored_files import Files
+from askback.stored_files.addresses import read_address
+from askback.stored_files.errors import unavailable
+from askback.stored_files.folder import FolderFiles
+
+INSTALL = "install it with: pip install 'askback[files]' (with pipx: pipx inject askback 'askback[files]')"
+
+
+async def open_files(settings: Settings) -> Files | None:
+    """The store that the settings name. Only a folder is accessed: a program starts while an object store is down."""
+    if settings.files is None:
+        return None
+    address = read_address(settings.files)
+    if isinstance(address, Path):
+        try:
+            await asyncio.to_thread(make_private, address)
+        except OSError as error:
+            raise unavailable(str(address), error.strerror or "it cannot be created") from None
+        return FolderFiles(address)
+    if find_spec("obstore") is None:
+        problem = f"files: obstore is not installed; {INSTALL}, or name a folder"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
+    # An extra.
+    from askback.stored_files.object_store import ObjectStoreFiles
+
+    return ObjectStoreFiles(address)
+
+
+def shared_folder(settings: Settings) -> list[Path]:
+    """The folder of the stored files, which engines must not see. Empty if they are elsewhere."""
+    address = None if settings.files is None else read_address(settings.files)
+    return [address] if isinstance(address, Path) else []
