@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder, registered
 from askback.bootstrap.database import open_store
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import open_files
@@ -32,6 +32,7 @@ from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
+from askback.process.homes import Homes
 from askback.process.isolation import hide_from_other_processes
 from askback.process.locks import Instances
 from askback.process.pools import Pools
@@ -135,6 +136,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    homes: Homes | None
     workdirs: Workdirs
     probes: Probes
     slots: Slots
@@ -156,6 +158,7 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=serving)
+    prepare_runs_folder(settings)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
     instances = Instances(data_dir / "programs")
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
@@ -177,6 +180,12 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
         await check_sandbox(settings, spawner)
+        workspaces = Workspaces(
+            settings.runs,
+            notes=data_dir,
+            sign_ins=[name for engine in engines.values() for name in engine.credentials],
+            fork_points=settings.retention.questions,
+        )
         parts = _Parts(
             settings=settings,
             serving=serving,
@@ -188,11 +197,8 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             engines=engines,
             setups=setups,
             library=open_library(settings, engines),
-            workspaces=Workspaces(
-                data_dir / "runs",
-                sign_ins=[name for engine in engines.values() for name in engine.credentials],
-                fork_points=settings.retention.questions,
-            ),
+            workspaces=workspaces,
+            homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
@@ -216,7 +222,9 @@ def _app(parts: _Parts) -> App:
         fresh_folders=prewarming.folders,
         clock=clock,
     )
-    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
+    deletion = Deletion(
+        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
+    )
     service = _service(parts, recovery, deletion, prewarming)
     telegram = make_bot(settings, service, store, clock) if serving else None
     return App(
@@ -279,6 +287,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         new_id=new_run_id,
         pools=parts.pools,
         submissions=_submissions(parts, engines, prewarming),
+        homes=parts.homes,
     )
 
 
@@ -289,6 +298,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         pool=parts.pools.copying,
         engines=parts.engines,
         warm=parts.warm,
+        homes=parts.homes,
     )
     return Submissions(
         store=parts.store,
@@ -304,6 +314,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
         prewarmed=prewarming,
+        homes=parts.homes,
     )
 
 
@@ -313,6 +324,7 @@ def _turn_context(parts: _Parts) -> TurnContext:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        homes=parts.homes,
         workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
@@ -406,6 +418,7 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         workspaces=parts.workspaces,
         pools=parts.pools,
         uploads=parts.uploads,
+        homes=parts.homes,
         deletion=deletion,
         keeping=RetentionPolicy(
             days=settings.retention.days,

@@ -66,7 +66,7 @@ class Artifact:
 class Workspace:
     def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
         self.root = root
-        self._fork_points = fork_points
+        self.most_fork_points = fork_points
         self.sign_ins = sign_ins
         """The sign-in files of all engines, relative to the home."""
         self.cwd = root / "work"
@@ -142,7 +142,7 @@ class Workspace:
 
     def _points_to_keep(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
-        return self._fork_points if answers and not self._pad.exists() else 0
+        return self.most_fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""

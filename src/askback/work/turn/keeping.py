@@ -62,9 +62,9 @@ async def _restore(homes: Homes, run: Run, control: RunControl) -> None:
             return await homes.begin(run)
         except Unavailable as error:
             log.error("the files of a run cannot be restored: %s", error.message, extra={"run": run.id})
+        await _pause(control)
         if control.reason is not None or time.monotonic() >= deadline:
             raise Unreachable
-        await _pause(control)
 
 
 async def continue_live(context: TurnContext, run: Run) -> None:
