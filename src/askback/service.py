@@ -32,6 +32,7 @@ from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
+from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Pools
 from askback.process.slots import Slots
@@ -85,7 +86,9 @@ class Service:
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
@@ -214,6 +217,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+            if self._homes is not None:
+                await self._homes.drop_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import open_files
@@ -32,6 +32,7 @@ from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
+from askback.process.homes import Homes
 from askback.process.isolation import hide_from_other_processes
 from askback.process.pools import Pools
 from askback.process.slots import Slots
@@ -152,6 +153,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    homes: Homes | None
     workdirs: Workdirs
     probes: Probes
     slots: Slots
@@ -188,6 +190,7 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
+    prepare_runs_folder(settings)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
@@ -215,6 +218,12 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
         await check_sandbox(settings, spawner)
+        workspaces = Workspaces(
+            settings.runs,
+            notes=data_dir,
+            sign_ins=[name for engine in engines.values() for name in engine.credentials],
+            fork_points=settings.retention.questions,
+        )
         parts = _Parts(
             settings=settings,
             role=role,
@@ -225,11 +234,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             engines=engines,
             setups=setups,
             library=open_library(settings, engines),
-            workspaces=Workspaces(
-                data_dir / "runs",
-                sign_ins=[name for engine in engines.values() for name in engine.credentials],
-                fork_points=settings.retention.questions,
-            ),
+            workspaces=workspaces,
+            homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
@@ -254,7 +260,9 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
+    deletion = Deletion(
+        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
+    )
     service = _service(parts, recovery, deletion, prewarming)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)
@@ -320,6 +328,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         new_id=parts.new_run_id,
         pools=parts.pools,
         submissions=_submissions(parts, engines, prewarming),
+        homes=parts.homes,
     )
 
 
@@ -330,6 +339,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         pool=parts.pools.copying,
         engines=parts.engines,
         warm=parts.warm,
+        homes=parts.homes,
     )
     return Submissions(
         store=parts.store,
@@ -345,6 +355,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
         prewarmed=prewarming,
+        homes=parts.homes,
     )
 
 
@@ -354,6 +365,7 @@ def _turn_context(parts: _Parts) -> TurnContext:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        homes=parts.homes,
         workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
@@ -456,6 +468,7 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         workspaces=parts.workspaces,
         pools=parts.pools,
         uploads=parts.uploads,
+        homes=parts.homes,
         deletion=deletion,
         keeping=RetentionPolicy(
             days=settings.retention.days,

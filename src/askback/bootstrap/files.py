@@ -22,19 +22,24 @@ async def open_files(settings: Settings) -> Files | None:
     if settings.files is None:
         return None
     address = read_address(settings.files)
+    _check_installed("zstandard")
     if isinstance(address, Path):
         try:
             await asyncio.to_thread(make_private, address)
         except OSError as error:
             raise unavailable(str(address), error.strerror or "it cannot be created") from None
         return FolderFiles(address)
-    if find_spec("obstore") is None:
-        problem = f"files: obstore is not installed; {INSTALL}, or name a folder"
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
+    _check_installed("obstore")
     # An extra.
     from askback.stored_files.object_store import ObjectStoreFiles
 
     return ObjectStoreFiles(address)
+
+
+def _check_installed(package: str) -> None:
+    if find_spec(package) is None:
+        problem = f"files: {package} is not installed; {INSTALL}"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
 
 
 def shared_folder(settings: Settings) -> list[Path]:
