@@ -58,7 +58,17 @@ class Deletion:
 
     async def _delete(self, run_ids: Sequence[str]) -> int:
         pool = self._pools.sweeping
-        return await self._forget([run_id for run_id in run_ids if await pool.run(self._remove, run_id, admitted=True)])
+        return await self._forget(
+            [run_id for run_id in run_ids if await pool.run(self._try_to_remove, run_id, admitted=True)]
+        )
+
+    def _try_to_remove(self, run_id: str) -> bool:
+        """A run whose stored files cannot be reached now is deleted another time."""
+        try:
+            return self._remove(run_id)
+        except Unavailable as error:
+            log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
+            return False
 
     def _remove(self, run_id: str) -> bool:
         """Files first: until they are gone, the run can still be found, and deleted again."""
@@ -66,6 +76,7 @@ class Deletion:
             self._workspaces.mark_for_deletion(run_id)
             self._workspaces.remove(run_id)
             self._uploads.release(run_id)
+            self._workspaces.remove_stored(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
             return False

@@ -130,7 +130,7 @@ class Settings(BaseSettings):
         description=(
             "Where uploads, skill packages and the files of runs are stored so that every machine can use them: `s3://`,"
             " `gs://`, `az://`, or a folder that the machines share. Default: only in the data folder."
-            " Needs `askback[files]`, except for a folder. See [stored files](../guides/files.md)."
+            " Needs `askback[files]`. See [stored files](../guides/files.md)."
         ),
     )
     slots: int = Field(

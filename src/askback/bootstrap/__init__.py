@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
 from askback.bootstrap.database import open_store
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
-from askback.bootstrap.files import open_files
+from askback.bootstrap.files import blocking_files, open_files
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
 from askback.core.runs import SHARED
@@ -35,6 +35,7 @@ from askback.process.fresh_folders import FreshFolders
 from askback.process.isolation import hide_from_other_processes
 from askback.process.locks import Instances
 from askback.process.pools import Pools
+from askback.process.shared_uploads import SharedUploads
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
@@ -45,8 +46,10 @@ from askback.service import Service
 from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
+from askback.skills.package_archives import PackageArchives
 from askback.store.base import Store
 from askback.stored_files import Files
+from askback.stored_files.blocking import BlockingFiles
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -162,9 +165,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        files = await open_files(settings)
+        files, blocking = open_files(settings), blocking_files(settings)
         if files is not None:
             ends.push_async_callback(files.close)
+        if blocking is not None:
+            ends.callback(blocking.close)
         observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
         store.observe(observer)
         if exporter is not None:
@@ -187,18 +192,21 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines),
+            library=open_library(settings, engines, blocking),
             workspaces=Workspaces(
                 data_dir / "runs",
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
+                files=blocking,
             ),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
-            uploads=Uploads(data_dir / "uploads"),
+            uploads=Uploads(data_dir / "uploads")
+            if blocking is None
+            else SharedUploads(data_dir / "uploads", blocking),
             clock=now,
             observer=observer,
             exporter=exporter,
@@ -416,10 +424,13 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None, files: BlockingFiles | None = None) -> Library:
+    """`files`: those of a program that is open; a command without one opens its own."""
+    files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
+    archives = None if files is None else PackageArchives(files)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives)
 
 
 def now() -> datetime:
