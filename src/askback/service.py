@@ -208,7 +208,7 @@ class Service:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
-            await self.pools.files.run(workspace.drop_input, key, admitted=True)
+            await self.pools.files.run(workspace.drop_input, key, file.name, admitted=True)
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
-from askback.bootstrap.files import open_files
+from askback.bootstrap.files import blocking_files, open_files
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
@@ -35,6 +35,7 @@ from askback.process.fresh_folders import FreshFolders
 from askback.process.homes import Homes
 from askback.process.isolation import hide_from_other_processes
 from askback.process.pools import Pools
+from askback.process.shared_uploads import SharedUploads
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
@@ -46,8 +47,10 @@ from askback.service import Service
 from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
+from askback.skills.package_archives import PackageArchives
 from askback.store.base import Store
 from askback.stored_files import Files
+from askback.stored_files.blocking import BlockingFiles
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -196,9 +199,11 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        files = await open_files(settings)
+        files, blocking = open_files(settings), blocking_files(settings)
         if files is not None:
             ends.push_async_callback(files.close)
+        if blocking is not None:
+            ends.callback(blocking.close)
         programs = make_programs(settings, store)
 
         def clock() -> datetime:
@@ -223,6 +228,7 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             notes=data_dir,
             sign_ins=[name for engine in engines.values() for name in engine.credentials],
             fork_points=settings.retention.questions,
+            files=blocking,
         )
         parts = _Parts(
             settings=settings,
@@ -233,7 +239,7 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines),
+            library=open_library(settings, engines, blocking),
             workspaces=workspaces,
             homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
@@ -241,7 +247,9 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             slots=Slots(settings.slots, per_engine),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
-            uploads=Uploads(data_dir / "uploads"),
+            uploads=Uploads(data_dir / "uploads")
+            if blocking is None
+            else SharedUploads(data_dir / "uploads", blocking),
             clock=clock,
             observer=observer,
             exporter=exporter,
@@ -479,10 +487,13 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None, files: BlockingFiles | None = None) -> Library:
+    """`files`: those of a program that is open; a command without one opens its own."""
+    files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
+    archives = None if files is None else PackageArchives(files)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives)
 
 
 def now() -> datetime:

@@ -168,6 +168,6 @@ class Retention:
 
     def _remove(self, run_id: str) -> None:
         try:
-            self._workspaces.remove(run_id)
+            self._workspaces.withdraw(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})

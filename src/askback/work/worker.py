@@ -50,6 +50,7 @@ T = TypeVar("T")
 _TEMPORARY = {
     RefusalCode.DISK_FULL: "the disk was full",
     RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
+    RefusalCode.FILES_UNAVAILABLE: "the store of files could not be used",
     RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
     RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
 }

@@ -34,6 +34,7 @@ from askback.work.turn.observe import EventFeed, TurnObserver
 from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
+from askback.work.turn.stored_files import fetch_files
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
 from askback.work.turn.workdir import new_repositories, record_end, record_start
@@ -116,6 +117,11 @@ class RunExecutor:
         if run.cancel_requested:
             await self.end()
             return ProcessTreeEnded(epoch=epoch, at=clock())
+        try:
+            await fetch_files(self._context, run, self._control)
+        except Stopped:
+            await self.end()
+            return self._stopped(run)
         if self._process is None:
             if run.sticky and run.next_turn.kind is not TurnKind.START:
                 return TurnLost(epoch=epoch, at=clock())
