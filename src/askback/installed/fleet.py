@@ -27,7 +27,7 @@ REFRESH_SEC = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOffer:
-    """An engine that a program has. `slots`: how many of its processes may run there, if it has a limit of its own."""
+    """An engine that a program has. `slots`: how many of its processes may run there, if it is limited separately."""
 
     path: str
     probe: Probe
@@ -99,9 +99,11 @@ class FleetWorker:
 
 
 class Fleet:
-    """`read` returns the rows of all programs that execute runs; `own` is the name of this program."""
+    """`read` returns the rows of all programs that execute runs; `own` tells the name of this program."""
 
-    def __init__(self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: str, slots: Slots | None) -> None:
+    def __init__(
+        self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: Callable[[], str], slots: Slots | None
+    ) -> None:
         self._read = read
         self._own = own
         self._slots = slots
@@ -128,7 +130,7 @@ class Fleet:
 
     @property
     def others(self) -> list[FleetWorker]:
-        return [each for each in self.working if each.name != self._own]
+        return [each for each in self.working if each.name != self._own()]
 
     @property
     def total_slots(self) -> int:

@@ -24,7 +24,7 @@ class Slots:
         return self.absent.union(full)
 
     def limit(self, engine: str) -> int | None:
-        """How many processes of the engine may exist at once, if it has a limit of its own."""
+        """How many processes of the engine may exist at once, if it is limited separately."""
         return self._per_engine.get(engine)
 
     def taken_by(self, engine: str) -> int:

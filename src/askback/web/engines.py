@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from askback.web.page_context import Page, PageContext
 from askback.web.translations import Translations
 from askback.wire.base import plain
-from askback.wire.server import Engine
+from askback.wire.server import Engine, Worker
 
 CONDITIONS = ("ready", "signed_out", "missing")
 _PLAIN = re.compile(r"(?:install it|sign in) with: ([^,]+)")
@@ -33,7 +34,13 @@ class Advice:
 async def engines(context: PageContext, request: Request) -> Response:
     found = await usable_first(context, request)
     counts = {name: sum(view["condition"] == name for view in found) for name in CONDITIONS}
-    return context.show(request, "engines.html", engines=found, counts=counts)
+    return context.show(request, "engines.html", engines=found, counts=counts, workers=await _workers(context, request))
+
+
+async def _workers(context: PageContext, request: Request) -> Sequence[Worker] | None:
+    """The programs on all machines. None if there is only this server, or if they are not for this caller to see."""
+    restricted = bool(request.scope["grant"].labels)
+    return None if context.workers is None or restricted else await context.workers()
 
 
 async def usable_first(context: PageContext, request: Request) -> list[dict[str, Any]]:
