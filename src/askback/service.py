@@ -32,6 +32,7 @@ from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
+from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Pools
 from askback.process.tree import Tree
@@ -89,7 +90,9 @@ class Service:
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
@@ -209,7 +212,7 @@ class Service:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
-            await self.pools.files.run(workspace.drop_input, key, admitted=True)
+            await self.pools.files.run(workspace.drop_input, key, file.name, admitted=True)
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
@@ -218,6 +221,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+            if self._homes is not None:
+                await self._homes.drop_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:

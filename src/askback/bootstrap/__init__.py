@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
-from askback.bootstrap.files import open_files
+from askback.bootstrap.files import blocking_files, open_files
 from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
@@ -36,8 +36,10 @@ from askback.installed.offering import Offering
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
+from askback.process.homes import Homes
 from askback.process.isolation import hide_from_other_processes
 from askback.process.pools import Pools
+from askback.process.shared_uploads import SharedUploads
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
@@ -49,8 +51,10 @@ from askback.service import Service
 from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
+from askback.skills.package_archives import PackageArchives
 from askback.store.base import Store
 from askback.stored_files import Files
+from askback.stored_files.blocking import BlockingFiles
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -165,6 +169,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    homes: Homes | None
     workdirs: Workdirs
     probes: Probes
     slots: Slots
@@ -201,14 +206,17 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
+    prepare_runs_folder(settings)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        files = await open_files(settings)
+        files, blocking = open_files(settings), blocking_files(settings)
         if files is not None:
             ends.push_async_callback(files.close)
+        if blocking is not None:
+            ends.callback(blocking.close)
         programs = make_programs(settings, store)
 
         def clock() -> datetime:
@@ -228,6 +236,13 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
         await check_sandbox(settings, spawner)
+        workspaces = Workspaces(
+            settings.runs,
+            notes=data_dir,
+            sign_ins=[name for engine in engines.values() for name in engine.credentials],
+            fork_points=settings.retention.questions,
+            files=blocking,
+        )
         parts = _Parts(
             settings=settings,
             role=role,
@@ -237,18 +252,17 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines),
-            workspaces=Workspaces(
-                data_dir / "runs",
-                sign_ins=[name for engine in engines.values() for name in engine.credentials],
-                fork_points=settings.retention.questions,
-            ),
+            library=open_library(settings, engines, blocking),
+            workspaces=workspaces,
+            homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
-            uploads=Uploads(data_dir / "uploads"),
+            uploads=Uploads(data_dir / "uploads")
+            if blocking is None
+            else SharedUploads(data_dir / "uploads", blocking),
             clock=clock,
             observer=observer,
             exporter=exporter,
@@ -267,7 +281,9 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
+    deletion = Deletion(
+        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
+    )
     fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
@@ -338,6 +354,7 @@ def _service(
         new_id=parts.new_run_id,
         pools=parts.pools,
         submissions=_submissions(parts, engines, prewarming),
+        homes=parts.homes,
     )
 
 
@@ -348,6 +365,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         pool=parts.pools.copying,
         engines=parts.engines,
         warm=parts.warm,
+        homes=parts.homes,
     )
     return Submissions(
         store=parts.store,
@@ -363,6 +381,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
         prewarmed=prewarming,
+        homes=parts.homes,
     )
 
 
@@ -372,6 +391,7 @@ def _turn_context(parts: _Parts) -> TurnContext:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        homes=parts.homes,
         workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
@@ -487,6 +507,7 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         workspaces=parts.workspaces,
         pools=parts.pools,
         uploads=parts.uploads,
+        homes=parts.homes,
         deletion=deletion,
         keeping=RetentionPolicy(
             days=settings.retention.days,
@@ -497,10 +518,13 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None, files: BlockingFiles | None = None) -> Library:
+    """`files`: those of a program that is open; a command without one opens its own."""
+    files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
+    archives = None if files is None else PackageArchives(files)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives)
 
 
 def now() -> datetime:

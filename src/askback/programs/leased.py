@@ -40,6 +40,7 @@ class LeasedPrograms:
         self._times = times or LeaseTimes()
         self._clock = DatabaseClock()
         self._lease: Lease | None = None
+        self._name: str | None = None
         self._seeks_lead = False
         self._calls: list[Callable[[float], None]] = []
         self._deadline = 0.0
@@ -51,7 +52,8 @@ class LeasedPrograms:
 
     @property
     def name(self) -> str:
-        return self._locks.name
+        assert self._name is not None, "not registered"
+        return self._name
 
     @property
     def facts(self) -> ProgramFacts:
@@ -61,16 +63,15 @@ class LeasedPrograms:
 
     async def register(self, facts: ProgramFacts) -> str:
         """After a lease was lost: nothing that the program has started under its old name may be alive."""
-        before = None if self._lease is None else self.name
         await self._locks.leave()
         name = await self._locks.register(facts)
         lease = Lease(lambda: self._session(name), facts=facts, times=self._times, clock=self._clock)
         try:
-            deadline = await asyncio.to_thread(lease.begin, instead_of=before)
+            deadline = await asyncio.to_thread(lease.begin, instead_of=self._name)
         except psycopg.Error as error:
             raise errors.unavailable(error, self._address) from error
         lease.seeks_lead = self._seeks_lead
-        self._lease = lease
+        self._lease, self._name = lease, name
         self._lost = asyncio.get_running_loop().create_future()
         self.note_renewed(deadline)
         lease.keep(self)

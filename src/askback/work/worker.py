@@ -50,6 +50,7 @@ T = TypeVar("T")
 _TEMPORARY = {
     RefusalCode.DISK_FULL: "the disk was full",
     RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
+    RefusalCode.FILES_UNAVAILABLE: "the store of files could not be used",
     RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
     RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
 }
@@ -327,8 +328,12 @@ class Worker:
     async def _hold(self, run: Run, executor: RunExecutor) -> Run:
         held = await executor.hold(run)
         self._active[run.id].check_lease()
+        if isinstance(held, Run):
+            return held
         try:
-            return held if isinstance(held, Run) else await move(self._store, run.id, held)
+            ended = await move(self._store, run.id, held)
+            await self._drop_kept(run, ended)
+            return ended
         except Conflict:
             # A reply came first: its turn finds that the process has ended.
             return await self._store.get(run.id)
@@ -341,7 +346,16 @@ class Worker:
         except* Exception as fault:
             signal = self._interruption(run, _innermost(fault))
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
-        return await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
+        ended = await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
+        await self._drop_kept(run, ended)
+        return ended
+
+    async def _drop_kept(self, before: Run, now: Run) -> None:
+        """Remove what is no longer needed of the run from the store of files. What fails is left to the next sweep."""
+        if self._context.homes is not None:
+            await self._context.homes.drop(before.kept, now)
+            if now.state.final:
+                await self._context.homes.drop_pad(now)
 
     async def _store_end(self, run: Run, signal: Signal) -> Run:
         """Decide from the last known state of the run, which is most likely current."""
@@ -398,7 +412,7 @@ class Worker:
     def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
         message = "Askback could not execute the turn; see the log"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
-        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())
+        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock(), kept=run.kept)
 
 
 def _process_of(parked: Parked | None) -> TurnProcess:

@@ -55,7 +55,7 @@ _REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:name
 _FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(:lock, 0))"
 _EVICT = """
-SELECT pg_terminate_backend(held.pid)
+SELECT pg_terminate_backend(held.pid, 1000)
 FROM pg_locks AS held JOIN pg_stat_activity AS holder ON holder.pid = held.pid
 WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted
   AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -156,10 +156,11 @@ class Session:
         with self._limited(limit_sec):
             if self._connection.value(_TAKE, {"lock": lock}):
                 return True
+            evicted: list[object] = []
             with suppress(kinds.InsufficientPrivilege):
                 own = self._application if alone else ""
-                self._connection.execute(_EVICT, {"lock": lock, "own_session": own})
-            return False
+                evicted = self._connection.fetch(_EVICT, {"lock": lock, "own_session": own})
+            return bool(evicted and self._connection.value(_TAKE, {"lock": lock}))
 
     def close(self) -> None:
         self._connection.close()
