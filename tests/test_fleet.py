@@ -94,16 +94,19 @@ def test_the_slots_of_this_server_count_as_they_are_now() -> None:
     assert fleet.reason("scripted") == "starting"
     slots.take("scripted")
     assert fleet.reason("scripted") == "slots"
-    slots.absent = frozenset({"scripted"})
+    slots.only = frozenset({"other"})
     assert fleet.reason("scripted") == "no_worker"
 
 
-def test_an_engine_that_is_absent_gets_no_slot() -> None:
+def test_an_engine_that_is_not_offered_gets_no_slot() -> None:
     slots = Slots(2, {})
-    slots.absent = frozenset({"scripted"})
+    slots.only = frozenset({"other"})
     assert not slots.take("scripted")
     assert slots.full_engines() == {"scripted"}
     assert slots.take("other")
+    slots.only = frozenset({"other", "scripted"})
+    assert slots.full_engines() == set()
+    assert slots.take("scripted")
 
 
 def test_a_run_gets_the_profile_that_every_worker_has() -> None:

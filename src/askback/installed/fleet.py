@@ -156,7 +156,7 @@ class Fleet:
     def reason(self, engine: str) -> str:
         """Why a queued run of this engine does not run yet."""
         reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
-        if self._slots is not None and engine not in self._slots.absent:
+        if self._slots is not None and self._slots.offers(engine):
             reasons.add(self._slots.reason(engine))
         return next((each for each in ("starting", "engine_slots", "slots") if each in reasons), "no_worker")
 

@@ -48,7 +48,7 @@ class Offering:
         """Find the engines that are here, without asking their programs."""
         here = {name for name, engine in self._engines.items() if self._probes.has(engine, self._setups[name])}
         offered = here & self._only if self._only else here
-        self._slots.absent = frozenset(self._engines.keys() - offered)
+        self._slots.only = frozenset(offered)
         self._found = {name: found for name, found in self._found.items() if name in offered}
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Offering:
 
     async def _watch(self) -> None:
         while True:
-            for name in self._engines.keys() - self._slots.absent:
+            for name in sorted(self._slots.only or ()):
                 await self._probe(name)
             await asyncio.sleep(_LOOK_SEC)
             await asyncio.to_thread(self.look)

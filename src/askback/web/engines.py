@@ -57,7 +57,7 @@ def _view(engine: Engine, t: Translations) -> dict[str, Any]:
     title, _, about = (engine.title or engine.name).partition(" (")
     view["title"], view["about"] = title, t.find(f"engines.about.{engine.name}") or about.rstrip(")")
     view["condition"] = condition
-    view["todo"] = advice(engine.name, condition, engine.advice, t)
+    view["todo"] = advice(engine.name, condition, engine.advice, t, in_fleet=engine.workers is not None)
     view["finding"] = finding(profile.reason, t) if profile else None
     return view
 
@@ -68,14 +68,15 @@ def condition_of(engine: Engine) -> str:
     return "signed_out" if engine.signed_in is False else "ready"
 
 
-def advice(name: str, condition: str, text: str | None, t: Translations) -> Advice | None:
+def advice(name: str, condition: str, text: str | None, t: Translations, *, in_fleet: bool = False) -> Advice | None:
     """The engine's advice, in the user's language. Advice of third-party engines is shown as it is."""
     if text is None:
         return None
     if found := _PLAIN.fullmatch(text):
         return Advice(command=found[1])
     command = found[1] if (found := _WITH_COMMAND.fullmatch(text)) else None
-    note = t.find(f"engines.note.{name}.{condition}")
+    own = t.find(f"engines.note.fleet.{name}.{condition}") if in_fleet else None
+    note = own or t.find(f"engines.note.{name}.{condition}")
     return Advice(command=command if note else None, note=note, original=None if note else text)
 
 
