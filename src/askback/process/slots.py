@@ -11,8 +11,10 @@ class Slots:
         self.total = total
         self._per_engine = dict(per_engine)
         self._taken: Counter[str] = Counter()
-        self.absent: frozenset[str] = frozenset()
-        """Engines of which this program starts no process at all."""
+        self.only: frozenset[str] | None = None
+        """The engines of which this program starts processes; None: all."""
+        self._refused: set[str] = set()
+        """Others that were asked for."""
 
     @property
     def free(self) -> int:
@@ -21,10 +23,14 @@ class Slots:
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even if slots are free."""
         full = (name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
-        return self.absent.union(full)
+        return frozenset({*full, *(name for name in self._refused if not self.offers(name))})
+
+    def offers(self, engine: str) -> bool:
+        """Whether this program starts processes of the engine, now or when a slot is free."""
+        return self.only is None or engine in self.only
 
     def limit(self, engine: str) -> int | None:
-        """How many processes of the engine may exist at once, if it has a limit of its own."""
+        """How many processes of the engine may exist at once, if it is limited separately."""
         return self._per_engine.get(engine)
 
     def taken_by(self, engine: str) -> int:
@@ -41,6 +47,8 @@ class Slots:
         return "engine_slots" if engine in self.full_engines() else "starting"
 
     def take(self, engine: str) -> bool:
+        if not self.offers(engine):
+            self._refused.add(engine)
         if self.free <= 0 or engine in self.full_engines():
             return False
         self._taken[engine] += 1
