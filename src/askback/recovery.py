@@ -65,6 +65,7 @@ class Recovery:
             if run.owner == SHARED:
                 with suppress(NotFound):
                     await self.restart(run)
+        await self._store.mend_queue()
         self._instances.forget_dead()
 
     async def _remove_fresh_folders(self) -> None:

@@ -421,7 +421,7 @@ export interface Health {
   disk_free_bytes: number;
   /** The engine processes. */
   slots: Slots;
-  /** How long the next run has been queued. */
+  /** How long a run has been queued, at most. */
   oldest_queued_sec: number | null;
   /** The longest recent delay of the server's event loop. */
   loop_lag_sec: number;

@@ -20,6 +20,11 @@ class Slots:
         """Engines that may have no further process even if slots are free."""
         return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
 
+    def free_of(self, engine: str) -> int:
+        """How many further processes of this engine there may be."""
+        limit = self._per_engine.get(engine)
+        return self.free if limit is None else min(self.free, limit - self._taken[engine])
+
     @property
     def taken(self) -> int:
         return self._taken.total()

@@ -255,7 +255,7 @@ class Health(Shape):
     database: Annotated[str, about("`ok`, or an error code.", "ok")]
     disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
     slots: Annotated[Slots, about("The engine processes.")]
-    oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None
+    oldest_queued_sec: Annotated[float | None, about("How long a run has been queued, at most.")] = None
     loop_lag_sec: Annotated[float, about("The longest recent delay of the server's event loop.", ge=0)] = 0.0
     stuck: Annotated[tuple[str, ...], about("Thread pools whose work does not finish.", [])] = ()
     sandbox: Annotated[
