@@ -427,7 +427,7 @@ export interface Health {
   slots: Slots;
   /** How many programs start turns, this server included. Null with SQLite. */
   workers: number | null;
-  /** How long the next run has been queued. */
+  /** How long a run has been queued, at most. */
   oldest_queued_sec: number | null;
   /** The longest recent delay of the server's event loop. */
   loop_lag_sec: number;

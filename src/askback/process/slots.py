@@ -13,8 +13,6 @@ class Slots:
         self._taken: Counter[str] = Counter()
         self.only: frozenset[str] | None = None
         """The engines of which this program starts processes; None: all."""
-        self._refused: set[str] = set()
-        """Others that were asked for."""
 
     @property
     def free(self) -> int:
@@ -22,8 +20,7 @@ class Slots:
 
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even if slots are free."""
-        full = (name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
-        return frozenset({*full, *(name for name in self._refused if not self.offers(name))})
+        return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
 
     def offers(self, engine: str) -> bool:
         """Whether this program starts processes of the engine, now or when a slot is free."""
@@ -36,6 +33,13 @@ class Slots:
     def taken_by(self, engine: str) -> int:
         return self._taken[engine]
 
+    def free_of(self, engine: str) -> int:
+        """How many further processes of this engine this program may start now."""
+        if not self.offers(engine):
+            return 0
+        limit = self._per_engine.get(engine)
+        return self.free if limit is None else min(self.free, limit - self._taken[engine])
+
     @property
     def taken(self) -> int:
         return self._taken.total()
@@ -47,9 +51,7 @@ class Slots:
         return "engine_slots" if engine in self.full_engines() else "starting"
 
     def take(self, engine: str) -> bool:
-        if not self.offers(engine):
-            self._refused.add(engine)
-        if self.free <= 0 or engine in self.full_engines():
+        if self.free_of(engine) <= 0:
             return False
         self._taken[engine] += 1
         return True

@@ -311,7 +311,7 @@ class Health(Shape):
     workers: Annotated[
         int | None, about("How many programs start turns, this server included. Null with SQLite.", 3)
     ] = None
-    oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None
+    oldest_queued_sec: Annotated[float | None, about("How long a run has been queued, at most.")] = None
     loop_lag_sec: Annotated[float, about("The longest recent delay of the server's event loop.", ge=0)] = 0.0
     stuck: Annotated[tuple[str, ...], about("Thread pools whose work does not finish.", [])] = ()
     sandbox: Annotated[
