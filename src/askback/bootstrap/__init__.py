@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, registered
-from askback.bootstrap.database import open_store
+from askback.bootstrap.database import open_store, records_of, shelf_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.telegram import chat_webhooks, make_bot
 from askback.bootstrap.telemetry import make_exporter
@@ -25,10 +25,12 @@ from askback.core.webhooks import WebhookKind
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
+from askback.files.records import Records
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.installed.models import ModelLists
 from askback.installed.probes import EngineSetup, Probes
+from askback.links import AnswerLinks
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
 from askback.process.isolation import hide_from_other_processes
@@ -74,6 +76,7 @@ class App:
 
     settings: Settings
     store: Store
+    records: Records
     service: Service
     workspaces: Workspaces
     uploads: Uploads
@@ -126,6 +129,7 @@ class _Parts:
     name: str
     instances: Instances
     store: Store
+    records: Records
     spawner: Spawner
     engines: Engines
     setups: dict[str, EngineSetup]
@@ -152,12 +156,14 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
     hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=serving)
-    engines, setups = engine_setups(settings, own_secrets(settings, serving=serving))
     instances = Instances(data_dir / "programs")
-    per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        records = records_of(store, settings, serving=serving)
+        own = await asyncio.to_thread(own_secrets, settings, records, serving=serving)
+        engines, setups = engine_setups(settings, own)
+        per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
         observer, exporter = RunObserver(now), make_exporter(settings.telemetry)
         store.observe(observer)
         if exporter is not None:
@@ -176,10 +182,11 @@ async def opened(settings: Settings, *, serving: bool = False) -> AsyncIterator[
             name=name,
             instances=instances,
             store=store,
+            records=records,
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines),
+            library=open_library(settings, engines, records),
             workspaces=Workspaces(
                 data_dir / "runs",
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
@@ -218,6 +225,7 @@ def _app(parts: _Parts) -> App:
         observer=parts.observer,
         exporter=parts.exporter,
         store=store,
+        records=parts.records,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
@@ -346,29 +354,31 @@ def _warm_limits(settings: Settings) -> WarmLimits:
     )
 
 
-def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
+def _answer_links(parts: _Parts) -> AnswerLinks | None:
     from askback.bootstrap.links import make_answer_links
 
+    return make_answer_links(parts.settings, parts.store, parts.records, parts.workspaces, parts.clock)
+
+
+def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
     return Notifications(
         store=parts.store,
         policy=delivery_policy(parts.settings),
         clock=parts.clock,
-        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        answer_links=_answer_links(parts),
         channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
     )
 
 
 def _digests(parts: _Parts) -> Digests:
-    from askback.bootstrap.links import make_answer_links
-
     digest = parts.settings.notifications.digest
     return Digests(
         store=parts.store,
         policy=delivery_policy(parts.settings),
         times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
-        ledger=DigestLedger(parts.settings.data_dir / "digests.json"),
+        ledger=DigestLedger(parts.records),
         clock=parts.clock,
-        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        answer_links=_answer_links(parts),
     )
 
 
@@ -407,10 +417,11 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None, records: Records | None = None) -> Library:
+    """The skills. A command needs no open store for them."""
     known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, shelf_of(settings, records))
 
 
 def now() -> datetime:
