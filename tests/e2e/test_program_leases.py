@@ -26,8 +26,6 @@ from support.postgres import databases
 from support.program import until, work_folder
 from support.server import Server
 
-pytestmark = pytest.mark.long
-
 HELD: list[dict[str, Any]] = [{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}]
 ENV = {"ASKBACK_SLOTS": "1", "ASKBACK_FLEET__LEASE_SEC": "12"}
 
@@ -132,6 +130,7 @@ def ends_once(client: httpx.Client, run_id: str) -> None:
     assert [event["data"]["to"] for event in events if event["type"] == "run.state"].count("succeeded") == 1
 
 
+@pytest.mark.long
 @pytest.mark.contract("M-4")
 def test_the_turn_of_a_killed_program_is_restarted_by_another_machine(world: World) -> None:
     with held_turn(world) as held:
@@ -139,6 +138,7 @@ def test_the_turn_of_a_killed_program_is_restarted_by_another_machine(world: Wor
         finished_once(held)
 
 
+@pytest.mark.long
 @pytest.mark.contract("M-4")
 def test_a_program_that_was_stopped_past_its_lease_changes_nothing_and_works_again(world: World) -> None:
     with held_turn(world) as held:
