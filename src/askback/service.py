@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, AuditEntry, entry
@@ -32,9 +32,9 @@ from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
+from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Pools
-from askback.process.slots import Slots
 from askback.process.tree import Tree
 from askback.process.versions import Version, Versions
 from askback.process.warm import WarmPool
@@ -65,6 +65,11 @@ class Result:
     """What it has changed in its workdir; None if it has none."""
 
 
+class QueueReasons(Protocol):
+    def reason(self, engine: str) -> str:
+        """Why a queued run of this engine does not run yet."""
+
+
 class Service:
     """`store` is for reading runs, questions and events; every change goes through a method of this class."""
 
@@ -79,20 +84,22 @@ class Service:
         programs: Programs,
         recovery: Recovery,
         deletion: Deletion,
-        slots: Slots,
+        queue: QueueReasons,
         warm: WarmPool,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
         self._programs = programs
         self._recovery = recovery
-        self._slots = slots
+        self._queue = queue
         self._warm = warm
         self._clock = clock
         self._new_id = new_id
@@ -205,7 +212,7 @@ class Service:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
-            await self.pools.files.run(workspace.drop_input, key, admitted=True)
+            await self.pools.files.run(workspace.drop_input, key, file.name, admitted=True)
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
@@ -214,6 +221,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+            if self._homes is not None:
+                await self._homes.drop_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
@@ -366,7 +375,7 @@ class Service:
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._slots.reason(run.engine) if run.state is RunState.QUEUED else None
+        return self._queue.reason(run.engine) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""

@@ -132,7 +132,14 @@ class Settings(BaseSettings):
         description=(
             "Where uploads, skill packages and the files of runs are stored so that every machine can use them: `s3://`,"
             " `gs://`, `az://`, or a folder that the machines share. Default: only in the data folder."
-            " Needs `askback[files]`, except for a folder. See [stored files](../guides/files.md)."
+            " Needs `askback[files]`. See [stored files](../guides/files.md)."
+        ),
+    )
+    runs_dir: Path | None = Field(
+        None,
+        description=(
+            "The folder in which engines work, one folder per run; default: `runs` in the data folder. Sessions of engines"
+            " contain this path, so it must be the same on all machines that share a database."
         ),
     )
     slots: int = Field(
@@ -228,6 +235,11 @@ class Settings(BaseSettings):
     )
     _origins: dict[tuple[str, ...], Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[Path, ...] = PrivateAttr(())
+
+    @property
+    def runs(self) -> Path:
+        """The folder with the folders of the runs."""
+        return self.data_dir / "runs" if self.runs_dir is None else self.runs_dir
 
     @property
     def sources(self) -> tuple[Path, ...]:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder
+from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
-from askback.bootstrap.files import open_files
+from askback.bootstrap.files import blocking_files, open_files
+from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
@@ -28,12 +29,17 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.fleet import Fleet
+from askback.installed.fleet_engines import FleetEngines
 from askback.installed.models import ModelLists
+from askback.installed.offering import Offering
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
+from askback.process.homes import Homes
 from askback.process.isolation import hide_from_other_processes
 from askback.process.pools import Pools
+from askback.process.shared_uploads import SharedUploads
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import DropReason, WarmLimits, WarmPool
@@ -45,8 +51,10 @@ from askback.service import Service
 from askback.settings import Settings, webhooks
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
+from askback.skills.package_archives import PackageArchives
 from askback.store.base import Store
 from askback.stored_files import Files
+from askback.stored_files.blocking import BlockingFiles
 from askback.submission import Submissions
 from askback.telemetry.run_observer import RunObserver
 from askback.webhooks.delivery import DeliveryPolicy, Notifications
@@ -89,7 +97,6 @@ class App:
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
-    """Not in a worker: the servers take care of them."""
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
@@ -97,6 +104,10 @@ class App:
     observer: RunObserver
     exporter: Exporter | None
     role: Role
+    fleet: Fleet | None
+    """Only a server on PostgreSQL has it."""
+    offering: Offering | None
+    """Only a program that executes runs of others, on PostgreSQL."""
     notifications: Notifications | None
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
@@ -109,6 +120,8 @@ class App:
         """Do what its role is within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
+        if self.fleet is not None:
+            await self.fleet.refresh()
         async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
             if self.telegram is not None:
                 ends.push_async_callback(self.telegram.api.close)
@@ -132,6 +145,10 @@ class App:
             return
         yield self.vitals.run()
         yield self.recovery.tidy()
+        if self.offering is not None:
+            yield self.offering.run()
+        if self.fleet is not None:
+            yield self.fleet.run()
         if self.notifications is not None:
             yield self.notifications.run()
         if self.retention is not None:
@@ -152,6 +169,7 @@ class _Parts:
     setups: dict[str, EngineSetup]
     library: Library
     workspaces: Workspaces
+    homes: Homes | None
     workdirs: Workdirs
     probes: Probes
     slots: Slots
@@ -188,14 +206,17 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     hide_from_other_processes()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
+    prepare_runs_folder(settings)
     engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
     per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        files = await open_files(settings)
+        files, blocking = open_files(settings), blocking_files(settings)
         if files is not None:
             ends.push_async_callback(files.close)
+        if blocking is not None:
+            ends.callback(blocking.close)
         programs = make_programs(settings, store)
 
         def clock() -> datetime:
@@ -215,6 +236,13 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
         await check_sandbox(settings, spawner)
+        workspaces = Workspaces(
+            settings.runs,
+            notes=data_dir,
+            sign_ins=[name for engine in engines.values() for name in engine.credentials],
+            fork_points=settings.retention.questions,
+            files=blocking,
+        )
         parts = _Parts(
             settings=settings,
             role=role,
@@ -224,18 +252,17 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines),
-            workspaces=Workspaces(
-                data_dir / "runs",
-                sign_ins=[name for engine in engines.values() for name in engine.credentials],
-                fork_points=settings.retention.questions,
-            ),
+            library=open_library(settings, engines, blocking),
+            workspaces=workspaces,
+            homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
             slots=Slots(settings.slots, per_engine),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
-            uploads=Uploads(data_dir / "uploads"),
+            uploads=Uploads(data_dir / "uploads")
+            if blocking is None
+            else SharedUploads(data_dir / "uploads", blocking),
             clock=clock,
             observer=observer,
             exporter=exporter,
@@ -254,8 +281,11 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
-    service = _service(parts, recovery, deletion, prewarming)
+    deletion = Deletion(
+        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
+    )
+    fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
+    service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)
     deadlines = _deadlines(parts)
@@ -266,6 +296,8 @@ def _app(parts: _Parts) -> App:
     return App(
         settings=settings,
         role=parts.role,
+        fleet=fleet,
+        offering=_offering(parts, worker),
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
@@ -292,11 +324,13 @@ def _app(parts: _Parts) -> App:
     )
 
 
-def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming) -> Service:
+def _service(
+    parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming, fleet: Fleet | None
+) -> Service:
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
-        source=parts.probes,
+        source=parts.probes if fleet is None else FleetEngines(fleet, parts.probes if parts.role.executes else None),
         models=ModelLists(
             folder=parts.settings.data_dir / "models",
             locks=parts.settings.data_dir / "locks",
@@ -314,12 +348,13 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         programs=parts.programs,
         recovery=recovery,
         deletion=deletion,
-        slots=parts.slots,
+        queue=parts.slots if fleet is None else fleet,
         warm=parts.warm,
         clock=parts.clock,
         new_id=parts.new_run_id,
         pools=parts.pools,
         submissions=_submissions(parts, engines, prewarming),
+        homes=parts.homes,
     )
 
 
@@ -330,6 +365,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         pool=parts.pools.copying,
         engines=parts.engines,
         warm=parts.warm,
+        homes=parts.homes,
     )
     return Submissions(
         store=parts.store,
@@ -345,6 +381,7 @@ def _submissions(parts: _Parts, engines: EnginesHere, prewarming: Prewarming) ->
         longest_turn_sec=parts.settings.limits.turn_sec,
         workdirs=parts.workdirs,
         prewarmed=prewarming,
+        homes=parts.homes,
     )
 
 
@@ -354,6 +391,7 @@ def _turn_context(parts: _Parts) -> TurnContext:
         store=parts.store,
         library=parts.library,
         workspaces=parts.workspaces,
+        homes=parts.homes,
         workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,
@@ -375,6 +413,19 @@ def _prewarming(parts: _Parts) -> Prewarming:
     folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
     wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
+
+
+def _offering(parts: _Parts, worker: Worker) -> Offering | None:
+    return make_offering(
+        parts.settings,
+        parts.role,
+        parts.programs,
+        engines=parts.engines,
+        setups=parts.setups,
+        probes=parts.probes,
+        slots=parts.slots,
+        worker=worker,
+    )
 
 
 def _deadlines(parts: _Parts) -> Deadlines:
@@ -456,6 +507,7 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
         workspaces=parts.workspaces,
         pools=parts.pools,
         uploads=parts.uploads,
+        homes=parts.homes,
         deletion=deletion,
         keeping=RetentionPolicy(
             days=settings.retention.days,
@@ -466,10 +518,13 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None) -> Library:
+def open_library(settings: Settings, engines: Engines | None = None, files: BlockingFiles | None = None) -> Library:
+    """`files`: those of a program that is open; a command without one opens its own."""
+    files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
     limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names)
+    archives = None if files is None else PackageArchives(files)
+    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives)
 
 
 def now() -> datetime:

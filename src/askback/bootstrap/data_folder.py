@@ -14,6 +14,20 @@ from askback.settings import Settings
 log = logging.getLogger(__name__)
 
 
+def prepare_runs_folder(settings: Settings) -> None:
+    """One outside of the data folder: the other machines of a database have it at the same path."""
+    if settings.runs_dir is None:
+        return
+    try:
+        make_private(settings.runs_dir)
+    except OSError as error:
+        message = f"the folder {settings.runs_dir} cannot be created: {error.strerror}; choose another `runs_dir`"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+    if access_of_others(settings.runs_dir) is Access.WRITE:
+        message = f"other users can write to {settings.runs_dir}; revoke their access: chmod 700 {settings.runs_dir}"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
 def prepare_data_folder(data_dir: Path, *, serving: bool) -> None:
     try:
         make_private(data_dir)
