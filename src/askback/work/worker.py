@@ -136,7 +136,7 @@ class Worker:
     def resume(self) -> None:
         """Claim runs again, under the new name of this program."""
         self._suspended = False
-        if not self._stopping:
+        if not self.draining:
             self._prewarming.resume()
         self._queue.note({UNKNOWN_RUN: None})
         self._wake.set()
