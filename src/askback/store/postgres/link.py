@@ -195,7 +195,7 @@ class Link:
         assert self._connection is not None
         return self._guarded(self._connection, work)
 
-    def go_on(self, work: Callable[[PostgresConnection], T]) -> T:
+    def resume(self, work: Callable[[PostgresConnection], T]) -> T:
         """As `use`, in the transaction that the last call has left open. Raises `ConnectionLost` if it is gone."""
         if self._connection is None or self._connection.lost:
             raise ConnectionLost(psycopg.OperationalError("the connection was lost"))
