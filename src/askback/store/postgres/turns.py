@@ -50,7 +50,7 @@ class JobTurns:
     def __init__(self, server: Server, store: _Jobs, owners: Collection[str]) -> None:
         self._server = server
         self._store = store
-        self._owners = frozenset(owners)
+        self._owners = owners
         self._connector = Connector(server)
         self._jobs = JobManager(self._connector)
         self._fetcher: int | None = None
