@@ -40,7 +40,7 @@ TABLES = (
 """In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
-_IGNORED = frozenset({"migrations", "commits", "programs"})
+_IGNORED = frozenset({"migrations", "queue_migrations", "commits", "programs"})
 """The tables that have nothing of a server."""
 _STEP = 1000
 
