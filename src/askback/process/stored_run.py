@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,6 +28,25 @@ def uploaded_package_key(run_id: str) -> str:
     return f"runs/{run_id}/package.tar.zst"
 
 
+def stored_sizes(files: BlockingFiles) -> dict[str, int]:
+    """The stored bytes of each run, by run id."""
+    sizes: dict[str, int] = {}
+    for each in files.list("runs/"):
+        run_id = each.key.split("/")[1]
+        sizes[run_id] = sizes.get(run_id, 0) + each.size
+    return sizes
+
+
+def stored_strays(files: BlockingFiles, before: float) -> set[str]:
+    """Ids of runs with stored files, of which no turn has ended, and that were last stored to before this time."""
+    old, others = set[str](), set[str]()
+    for each in files.list("runs/"):
+        _, run_id, name = each.key.split("/", 2)
+        recent = each.stored_at.timestamp() >= before
+        (others if recent or name.startswith(("turns/", "artifacts/", "kept/")) else old).add(run_id)
+    return old - others
+
+
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
@@ -41,6 +61,22 @@ class StoredRun:
     def remove(self) -> None:
         """Remove everything that is stored for the run."""
         self._files.delete([each.key for each in self._files.list(f"{self._folder}/")])
+
+    def put(self, name: str, content: bytes | Path, *, replace: bool = False) -> None:
+        self._files.put(f"{self._folder}/{name}", content, replace=replace)
+
+    def get(self, name: str, max_bytes: int) -> bytes:
+        """Raises `FileMissing`."""
+        return self._files.get(f"{self._folder}/{name}", max_bytes)
+
+    def open(self, name: str) -> BinaryIO:
+        """Raises `FileMissing`."""
+        return self._files.open(f"{self._folder}/{name}")
+
+    def names(self, folder: str) -> Sequence[str]:
+        """The names below a folder of the run."""
+        start = f"{self._folder}/{folder}/"
+        return [each.key.removeprefix(start) for each in self._files.list(start)]
 
     # Inputs.
 

@@ -24,7 +24,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from askback.process.credentials import remove_copies
 from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.snapshot.points import Points
-from askback.process.stored_run import StoredRun
+from askback.process.stored_run import StoredRun, stored_sizes, stored_strays
 from askback.stored_files.blocking import BlockingFiles
 
 log = logging.getLogger(__name__)
@@ -326,17 +326,8 @@ class Workspace:
         beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
-        found: list[tuple[str, int]] = []
-        total = 0
-        for each in self.artifacts(checkpoint):
-            found.append((each.path, each.size))
-            total += each.size
-            if total > max_bytes or len(found) > _MAX_BUNDLED:
-                limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
-                message = f"the run's files are more than {limit}; download them one by one"
-                raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
-        return Bundle(found, self.open_artifact)
+        """All artifacts as one zip."""
+        return bundle_of(self.artifacts(checkpoint), self.open_artifact, max_bytes)
 
 
 class Workspaces:
@@ -372,17 +363,22 @@ class Workspaces:
         return None if self._files is None else StoredRun(self._files, run_id)
 
     def sizes(self) -> dict[str, int]:
-        """The disk usage of each run in bytes, by run id."""
+        """The size of each run in bytes, by run id: on the disk, or in the store if it has more there."""
+        sizes: dict[str, int] = {}
         with suppress(FileNotFoundError):
-            return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
-        return {}
+            sizes = {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
+        if self._files is not None:
+            for run_id, stored in stored_sizes(self._files).items():
+                sizes[run_id] = max(stored, sizes.get(run_id, 0))
+        return sizes
 
     def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
+        found: list[str] = []
         with suppress(FileNotFoundError):
             folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]
-            return [folder.name for folder in folders if folder.lstat().st_mtime < before]
-        return []
+            found = [folder.name for folder in folders if folder.lstat().st_mtime < before]
+        return found if self._files is None else [*found, *stored_strays(self._files, before)]
 
     def remove_stored(self, run_id: str) -> None:
         """Remove the stored files of a run. Raises `Unavailable` if the store cannot be used."""
@@ -448,6 +444,20 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
+    """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
+    found: list[tuple[str, int]] = []
+    total = 0
+    for each in artifacts:
+        found.append((each.path, each.size))
+        total += each.size
+        if total > max_bytes or len(found) > _MAX_BUNDLED:
+            limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
+            message = f"the run's files are more than {limit}; download them one by one"
+            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+    return Bundle(found, opened)
 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:

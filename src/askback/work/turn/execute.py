@@ -28,10 +28,10 @@ from askback.work.turn.deferring import note_deferred
 from askback.work.turn.file_names import mask_names
 from askback.work.turn.holding import after_question, instruct
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import Unfit
+from askback.work.turn.prepare import Unfit, turn_name
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
-from askback.work.turn.stored_files import fetch_files
+from askback.work.turn.stored_files import fetch_files, keep_files
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
 from askback.work.turn.workdir import new_repositories, record_end, record_start
@@ -192,6 +192,18 @@ class RunExecutor:
             await record_versions(self._context, run)
             if warnings:
                 signal = replace(signal, warnings=(*signal.warnings, *warnings))
+            return await self._kept(run, signal)
+        return signal
+
+    async def _kept(self, run: Run, signal: TurnSignal) -> TurnSignal:
+        """The signal, once the files of the turn are stored. A turn that is stopped before that is executed again."""
+        try:
+            await keep_files(self._context, run, self._control, turn_name(run))
+        except Stopped:
+            if self._control.reason is not StopReason.CANCEL:
+                await self.end()
+                return self._stopped(run)
+            log.error("the files of a canceled turn are not stored", extra={"run": run.id})
         return signal
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
