@@ -66,6 +66,8 @@ async def _open(settings: Settings) -> Store:
 
     # An extra.
     from askback.store.postgres import PostgresStore
+    from askback.store.postgres.schema import DataFolder
 
     folder_id = await asyncio.to_thread(stored_secret, settings.data_dir / "database-id")
-    return await PostgresStore.open(address, folder_id=folder_id)
+    folder = DataFolder(id=folder_id, runs_dir=str(settings.runs.absolute()), shared=settings.files is not None)
+    return await PostgresStore.open(address, folder=folder)

@@ -40,7 +40,7 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows to an engine."""
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
-    return hidden(homes=homes, private=[settings.data_dir, *shared_folder(settings), *settings.sources])
+    return hidden(homes=homes, private=[settings.data_dir, settings.runs, *shared_folder(settings), *settings.sources])
 
 
 def make_workdirs(settings: Settings) -> Workdirs:

@@ -40,15 +40,8 @@ def open_files(settings: Settings) -> Files | None:
 
 def blocking_files(settings: Settings) -> BlockingFiles | None:
     """The same store, for threads."""
-    if settings.files is None:
-        return None
-
-    def make() -> Files:
-        made = open_files(settings)
-        assert made is not None
-        return made
-
-    return BlockingFiles(make)
+    files = open_files(settings)
+    return None if files is None else BlockingFiles(files)
 
 
 def shared_folder(settings: Settings) -> list[Path]:

@@ -42,7 +42,7 @@ from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
 from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
-from askback.wire.server import Health
+from askback.wire.server import Health, Readiness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +61,7 @@ class Context:
     streams: Streams
     metrics: Metrics
     health: Callable[[], Awaitable[Health]]
+    readiness: Callable[[], Awaitable[Readiness]]
     bodies: BodyLimits
     body_memory: BodyMemory
     bundle_bytes: int

@@ -167,15 +167,6 @@ def keep_artifacts(workspace: Workspace, turn: str) -> None:
     write_private(workspace.root / _NOTE, turn.encode())
 
 
-def fetch_versions(workspace: Workspace) -> None:
-    """Take over the versions that another machine has stored, before a turn begins here."""
-    stored = workspace.stored
-    newest = None if stored is None else _newest(stored)
-    if stored is not None and newest is not None and newest != _noted(workspace):
-        workspace.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        Versions(workspace).replace(_read(stored, newest).versions)
-
-
 class _Keeping:
     """Stores the contents that are not stored yet."""
 

@@ -28,25 +28,6 @@ def uploaded_package_key(run_id: str) -> str:
     return f"runs/{run_id}/package.tar.zst"
 
 
-def stored_sizes(files: BlockingFiles) -> dict[str, int]:
-    """The stored bytes of each run, by run id."""
-    sizes: dict[str, int] = {}
-    for each in files.list("runs/"):
-        run_id = each.key.split("/")[1]
-        sizes[run_id] = sizes.get(run_id, 0) + each.size
-    return sizes
-
-
-def stored_strays(files: BlockingFiles, before: float) -> set[str]:
-    """Ids of runs with stored files, of which no turn has ended, and that were last stored to before this time."""
-    old, others = set[str](), set[str]()
-    for each in files.list("runs/"):
-        _, run_id, name = each.key.split("/", 2)
-        recent = each.stored_at.timestamp() >= before
-        (others if recent or name.startswith(("turns/", "artifacts/", "kept/")) else old).add(run_id)
-    return old - others
-
-
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 

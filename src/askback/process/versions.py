@@ -133,11 +133,6 @@ class Versions:
         if not self.index():
             self.record(turn, checkpoint)
 
-    def replace(self, index: Index) -> None:
-        """Take over the versions that another machine has recorded. Their contents stay in the store of files."""
-        beneath.make_folder(self._workspace.root, _FOLDER)
-        write_private(self._workspace.root / _INDEX, msgspec.json.encode(index))
-
     def text(self, version: Version | None) -> str | None:
         """The content of a version. Empty if the file did not exist; None if the content is not kept."""
         if version is None or version.removed:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.process.stored_artifacts import fetch_versions, keep_artifacts
+from askback.process.stored_artifacts import keep_artifacts
 from askback.process.stored_run import uploaded_package_key
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
@@ -29,14 +29,13 @@ async def fetch_files(context: TurnContext, run: Run, control: RunControl) -> No
 def _fetch(context: TurnContext, run: Run) -> None:
     workspace, library = context.workspaces.of(run.id), context.library
     workspace.fetch_inputs()
-    fetch_versions(workspace)
     if run.skill.uploaded:
         library.fetch_unpacked(workspace.package, uploaded_package_key(run.id))
     else:
         library.package(run.skill.digest)
 
 
-async def keep_files(context: TurnContext, run: Run, control: RunControl, turn: str) -> None:
+async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> None:
     """Store what every machine needs of a turn that has ended, before its end is stored. Raises `Stopped`."""
     workspace = context.workspaces.of(run.id)
     if workspace.stored is not None:
