@@ -288,9 +288,7 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(
-        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
-    )
+    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
@@ -535,7 +533,8 @@ def open_library(
     files: BlockingFiles | None = None,
 ) -> Library:
     """`records` and `files` are those of a program that is open. A command needs neither."""
-    files = files or blocking_files(settings)
+    if files is None and open_files(settings) is not None:
+        files = blocking_files(settings)
     known = registry.engines() if engines is None else engines
     return Library(
         settings.data_dir,

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import Run
+from askback.process.stored_artifacts import keep_artifacts
 from askback.process.stored_run import uploaded_package_key
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
@@ -32,6 +33,13 @@ def _fetch(context: TurnContext, run: Run) -> None:
         library.fetch_unpacked(workspace.package, uploaded_package_key(run.id))
     else:
         library.package(run.skill.digest)
+
+
+async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> None:
+    """Store what every machine needs of a turn that has ended, before its end is stored. Raises `Stopped`."""
+    workspace = context.workspaces.of(run.id)
+    if workspace.stored is not None:
+        await when_available(context, run, control, lambda: keep_artifacts(workspace, turn))
 
 
 async def when_available(context: TurnContext, run: Run, control: RunControl, work: Callable[[], None]) -> None:
