@@ -11,7 +11,6 @@ import pytest
 
 from askback.bootstrap import App
 from askback.core.errors import ErrorCode, WarningCode
-from askback.core.events import EventType
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
 from askback.engines.scripted import Scripted
 from askback.files import archive_writer
@@ -228,7 +227,7 @@ def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(
             lose(app, run)
             bucket.turn(Door.REFUSING)
             await app.service.reply(run.id, "red")
-            while not any(each.type is EventType.TURN_INTERRUPTED for each in await events_of(app, run.id)):
+            while not any(each.data.get("outcome") == "interrupted" for each in await events_of(app, run.id)):
                 await asyncio.sleep(0.05)
             assert not (await app.store.get(run.id)).state.final
             bucket.turn(Door.OPEN)
@@ -308,6 +307,7 @@ def test_a_warm_run_resumes_cold_where_its_process_is_not(tmp_path: Path, config
     async def main() -> None:
         async with world.working(warm) as app:
             run = await waiting(app, (await submit(app, skill)).id)
+            await until(lambda: app.warm.find(run.id) is not None)
             await app.service.reply(run.id, "red")
             run = await waiting(app, run.id)
             assert app.warm.hits == 1
