@@ -45,6 +45,7 @@ from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
     EngineSettings,
+    FleetSettings,
     Limits,
     LogSettings,
     McpSettings,
@@ -53,6 +54,7 @@ from askback.setting_sections import (
     ServerSettings,
     TelemetrySettings,
     WarmSettings,
+    WorkerSettings,
     default_slots,
 )
 from askback.text.formatting import nearest
@@ -199,6 +201,14 @@ class Settings(BaseSettings):
     )
     server: ServerSettings = Field(
         default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
+    )
+    fleet: FleetSettings = Field(
+        default_factory=FleetSettings,
+        description="How several programs work on one database. See [PostgreSQL](../guides/postgresql.md).",
+    )
+    worker: WorkerSettings = Field(
+        default_factory=WorkerSettings,
+        description="What `askback worker` executes and where it reports. See [workers](../guides/workers.md).",
     )
     warm: WarmSettings = Field(
         default_factory=WarmSettings,

@@ -41,6 +41,7 @@ from askback.inheritance import Continuable, Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
 from askback.process.homes import Homes, NotKept
 from askback.process.pools import Pools
+from askback.process.stored_run import uploaded_package_key
 from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.skills.library import Library
@@ -130,7 +131,7 @@ class Submissions:
         workspaces: Workspaces,
         inheritance: Inheritance,
         pools: Pools,
-        owner: str,
+        owner: Callable[[], str],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
@@ -175,10 +176,10 @@ class Submissions:
             run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
         except (AskbackError, OSError):
             # Not if the request was canceled: its run may have been stored. What is left is swept.
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
             raise
         if run.id != run_id:
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
         return run
 
     async def continuable(self, run: Run) -> Continuable:
@@ -187,9 +188,11 @@ class Submissions:
     async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
         """The skill of a zip, checked like one that is installed, in the folder of its run."""
         folder = self._workspaces.of(run_id).package
-        return await self._pools.skills.run_abandonable(
+        package = await self._pools.skills.run_abandonable(
             lambda checkpoint: self._library.unpack(archive, folder, checkpoint)
         )
+        await self._pools.skills.run(self._library.store_unpacked, package, uploaded_package_key(run_id), admitted=True)
+        return package
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         origin = wanted.origin
@@ -248,7 +251,7 @@ class Submissions:
             options=checked.options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-            owner=self._owner,
+            owner=self._owner(),
             created_by=wanted.created_by,
             summary=checked.summary,
             labels=_labels(wanted, source),
@@ -283,7 +286,7 @@ class Submissions:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by.plain, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner(), by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)
@@ -373,8 +376,10 @@ class Submissions:
                 await self._homes.remove(run_id)
         if reserved:
             await self._prewarmed.release(run_id, untouched=not wanted.files)
+            if wanted.files:
+                await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
         else:
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         if wanted.origin is not None and wanted.origin.at is not None:

@@ -1,17 +1,14 @@
-"""The data folder at the start of a program: who may access it, who is running on it, and the secrets in it."""
+"""The data folder at the start of a program: who may access it, and the secrets in it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from askback.bootstrap.database import DATABASE, database_password
-from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
+from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import make_private
 from askback.process.isolation import Access, access_of_others, revoke_write_access
-from askback.process.locks import Instances
 from askback.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -64,18 +61,3 @@ def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
         found = [path.read_text().strip() for path in paths if path.is_file()]
     given = (settings.server.token, settings.telegram.token, database_password(settings))
     return (*found, *(token for token in given if token))
-
-
-@contextmanager
-def registered(instances: Instances) -> Iterator[str]:
-    """Register this program as running, under the returned name."""
-    try:
-        name, lock = instances.register()
-    except OSError as error:
-        code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
-        message = f"this program cannot be registered in the data folder: {error}; check the folder and its permissions"
-        raise Unavailable(code, message) from error
-    try:
-        yield name
-    finally:
-        instances.leave(name, lock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,35 +10,45 @@ from askback.files.atomic import make_private
 from askback.settings import Settings
 from askback.stored_files import Files
 from askback.stored_files.addresses import read_address
+from askback.stored_files.blocking import BlockingFiles
 from askback.stored_files.errors import unavailable
 from askback.stored_files.folder import FolderFiles
 
+_NEEDED = ("obstore", "zstandard")
 INSTALL = "install it with: pip install 'askback[files]' (with pipx: pipx inject askback 'askback[files]')"
 
 
-async def open_files(settings: Settings) -> Files | None:
+def open_files(settings: Settings) -> Files | None:
     """The store that the settings name. Only a folder is accessed: a program starts while an object store is down."""
     if settings.files is None:
         return None
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        problem = f"files: {' and '.join(missing)} is not installed; {INSTALL}, or remove the setting"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
     address = read_address(settings.files)
-    _check_installed("zstandard")
     if isinstance(address, Path):
         try:
-            await asyncio.to_thread(make_private, address)
+            make_private(address)
         except OSError as error:
             raise unavailable(str(address), error.strerror or "it cannot be created") from None
         return FolderFiles(address)
-    _check_installed("obstore")
     # An extra.
     from askback.stored_files.object_store import ObjectStoreFiles
 
     return ObjectStoreFiles(address)
 
 
-def _check_installed(package: str) -> None:
-    if find_spec(package) is None:
-        problem = f"files: {package} is not installed; {INSTALL}"
-        raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
+def blocking_files(settings: Settings) -> BlockingFiles | None:
+    """The same store, for threads."""
+    if settings.files is None:
+        return None
+
+    def make() -> Files:
+        made = open_files(settings)
+        assert made is not None
+        return made
+
+    return BlockingFiles(make)
 
 
 def shared_folder(settings: Settings) -> list[Path]:

@@ -169,6 +169,7 @@ class RefusalCode(StrEnum):
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
+    NO_WORKER = "NO_WORKER"
     BUNDLE_TOO_LARGE = "BUNDLE_TOO_LARGE"
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
@@ -215,6 +216,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
+    RefusalCode.NO_WORKER: "No program is there that executes runs, so no engine can be chosen; start a worker, or name the engine.",
     RefusalCode.BUNDLE_TOO_LARGE: "The run's files exceed the limit of one zip file; fetch them one by one.",
     RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
@@ -316,6 +318,7 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,
+    RefusalCode.NO_WORKER: Unavailable,
     RefusalCode.BUNDLE_TOO_LARGE: Invalid,
     RefusalCode.QUOTA_EXCEEDED: Conflict,
 }

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.core.errors import Invalid, RefusalCode
+from askback.core.errors import Invalid, RefusalCode, Unavailable
 from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
@@ -41,6 +42,10 @@ from askback.process.credentials import remove_copies
 from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.snapshot.points import Points
+from askback.process.stored_run import StoredRun
+from askback.stored_files.blocking import BlockingFiles
+
+log = logging.getLogger(__name__)
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -64,8 +69,12 @@ class Artifact:
 
 
 class Workspace:
-    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
+    def __init__(
+        self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0, stored: StoredRun | None = None
+    ) -> None:
+        """`stored`: what every machine has of the run; None if all of it is here."""
         self.root = root
+        self.stored = stored
         self.most_fork_points = fork_points
         self.sign_ins = sign_ins
         """The sign-in files of all engines, relative to the home."""
@@ -254,14 +263,33 @@ class Workspace:
         A resident process is alive at this moment, and may put links in the way.
         """
         name = f"{INPUTS_DIR}/{key}/{source.name}"
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beneath.copy(source, self.root, self._below(self.cwd / name))
+        self._put_input(source, name)
+        if self.stored is not None:
+            self.stored.add_input(name, source)
         return name
 
-    def drop_input(self, key: str) -> None:
+    def _put_input(self, source: Path, name: str) -> None:
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beneath.copy(source, self.root, self._below(self.cwd / name))
+
+    def fetch_inputs(self) -> None:
+        """Fetch the input files that were staged on other machines."""
+        if self.stored is not None:
+            self.stored.fetch_inputs(self._has_input, self._put_input)
+
+    def _has_input(self, name: str) -> bool:
+        opened = self.open_work(name)
+        if opened is not None:
+            opened.close()
+        return opened is not None
+
+    def drop_input(self, key: str, name: str) -> None:
         """Remove a staged file that is not used after all."""
         with suppress(OSError):
             beneath.remove(self.root, self._below(self.cwd / INPUTS_DIR / key))
+        if self.stored is not None:
+            with suppress(Unavailable):
+                self.stored.drop_inputs([f"{INPUTS_DIR}/{key}/{name}"])
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
         self._write(self.home, files)
@@ -327,11 +355,20 @@ class Workspaces:
     """The workspaces of all runs on this machine."""
 
     def __init__(
-        self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0, notes: Path | None = None
+        self,
+        root: Path,
+        sign_ins: Sequence[str] = (),
+        fork_points: int = 0,
+        notes: Path | None = None,
+        files: BlockingFiles | None = None,
     ) -> None:
-        """`notes` is the data folder; None: the one that has `root`."""
+        """`notes` is the data folder; None: the one that has `root`.
+
+        `files`: where the files of runs are stored for every machine; None if this is the only one.
+        """
         notes = notes or root.parent
         self._root = root
+        self._files = files
         self._fork_points = fork_points
         self._marks = notes / "deleting"
         """A file for each run that is being deleted."""
@@ -347,8 +384,13 @@ class Workspaces:
         if known is None:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
-            known = self._latest[run_id] = Workspace(self._root / run_id, self._sign_ins, self._fork_points)
+            stored = self._stored(run_id)
+            known = Workspace(self._root / run_id, self._sign_ins, self._fork_points, stored)
+            self._latest[run_id] = known
         return known
+
+    def _stored(self, run_id: str) -> StoredRun | None:
+        return None if self._files is None else StoredRun(self._files, run_id)
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""
@@ -363,8 +405,24 @@ class Workspaces:
             return [folder.name for folder in folders if folder.lstat().st_mtime < before]
         return []
 
+    def remove_stored(self, run_id: str) -> None:
+        """Remove the stored files of a run. Raises `Unavailable` if the store cannot be used."""
+        if (stored := self._stored(run_id)) is not None:
+            stored.remove()
+
+    def withdraw(self, run_id: str) -> None:
+        """Remove the files of a run that does not exist after all."""
+        self.remove(run_id)
+        self.withdraw_stored(run_id)
+
+    def withdraw_stored(self, run_id: str) -> None:
+        try:
+            self.remove_stored(run_id)
+        except Unavailable as error:
+            log.warning("stored files that no run needs remain: %s", error.message, extra={"run": run_id})
+
     def remove(self, run_id: str) -> None:
-        """Remove all files of a run, even from folders that its engine made read-only.
+        """Remove all files of a run on this machine, even from folders that its engine made read-only.
 
         The turns go first: while they exist, everything else is complete, and may be copied for another run.
         """

@@ -103,7 +103,7 @@ class Engine(Shape):
 
     name: Annotated[str, about("The name for `POST /v1/runs`.", "codex")]
     title: Annotated[str | None, about("The display name.", "Codex")] = None
-    found: Annotated[bool, about("Whether it is installed on the server.")]
+    found: Annotated[bool, about("Whether it is installed on the server, or on one of its workers.")]
     path: Annotated[str | None, about("The path of the program.")] = None
     version: Annotated[str | None, about("The version that it reports.", "0.120.0")] = None
     interactive_profile: Annotated[EngineProfile | None, about("How its runs wait. Null if it is not installed.")] = (
@@ -118,6 +118,9 @@ class Engine(Shape):
     ] = False
     signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
+    workers: Annotated[
+        int | None, about("How many programs start turns of it. Null with SQLite: this server does.", 2)
+    ] = None
 
 
 class EngineList(WholeList[Engine]):
@@ -238,6 +241,15 @@ class Isolation(Shape):
         about("The setting `network`. If engines differ, the most permissive value.", "host"),
     ]
     message: Annotated[str, about("What an engine can do without a sandbox. Empty if there is one.", "")]
+
+
+class Readiness(Shape):
+    """Whether a server or a worker should get work now."""
+
+    ready: Annotated[bool, about("Sent with status 200 if true, else with 503.", True)]
+    database: Annotated[str, about("Whether its tables can be read and written: `ok`, or an error code.", "ok")]
+    files: Annotated[str, about("Whether the data folder can be written to: `ok`, or an error code.", "ok")]
+    draining: Annotated[bool, about("Whether it is being stopped and starts no more turns.", False)]
 
 
 class Health(Shape):

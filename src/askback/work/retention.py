@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -56,23 +56,39 @@ class Retention:
         self._keeping = keeping
         self._clock = clock
         self._pool = pools.sweeping
+        self._sweeping = asyncio.Lock()
 
     async def run(self) -> None:
-        """Sweep now, then every day."""
+        """Remove what is too old now, then every day. For the leader of all servers."""
+        await self._daily(self._sweep_all)
+
+    async def tidy(self) -> None:
+        """Remove what is left over in the folders of this machine now, then every day."""
+        await self._daily(self._sweep_folders)
+
+    async def _daily(self, sweep: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await self.sweep()
+                # What one of them deletes is not looked at by the other.
+                async with self._sweeping:
+                    await sweep()
             except (Unavailable, OSError) as error:
                 log.error("old runs cannot be removed: %s", error)
             await asyncio.sleep(_DAY_SEC)
 
     async def sweep(self) -> None:
+        await self._sweep_folders()
+        await self._sweep_all()
+
+    async def _sweep_folders(self) -> None:
         await self._pool.run(self._uploads.sweep, _UPLOAD_SEC)
         await self._deletion.finish()
         await self._sweep_strays()
+        await self._close_all()
+
+    async def _sweep_all(self) -> None:
         if self._homes is not None:
             await self._homes.sweep(self._store.get, self._clock())
-        await self._close_all()
         if self._keeping.audit_days is not None:
             await self._sweep_audit(self._clock() - timedelta(days=self._keeping.audit_days))
         removed = 0
@@ -152,6 +168,6 @@ class Retention:
 
     def _remove(self, run_id: str) -> None:
         try:
-            self._workspaces.remove(run_id)
+            self._workspaces.withdraw(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})

@@ -34,6 +34,7 @@ from askback.work.turn.observe import EventFeed, TurnObserver
 from askback.work.turn.prepare import Unfit
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
+from askback.work.turn.stored_files import fetch_files
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
 from askback.work.turn.workdir import new_repositories, record_end, record_start
@@ -46,6 +47,7 @@ _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
 _CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
+_LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
 S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
@@ -94,6 +96,7 @@ class RunExecutor:
             await self._prewarmed.end()
             self._prewarmed = None
         if self._process is not None:
+            self._process.hurried |= self._control.reason is StopReason.LEASE_LOST
             await self._process.end()
             self._process = None
 
@@ -114,6 +117,11 @@ class RunExecutor:
         if run.cancel_requested:
             await self.end()
             return ProcessTreeEnded(epoch=epoch, at=clock())
+        try:
+            await fetch_files(self._context, run, self._control)
+        except Stopped:
+            await self.end()
+            return self._stopped(run)
         if self._process is None:
             if run.sticky and run.next_turn.kind is not TurnKind.START:
                 return TurnLost(epoch=epoch, at=clock())
@@ -170,17 +178,20 @@ class RunExecutor:
         await self.end()
         return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_WARM_LOST)
 
-    def _stopped(self, run: Run, why: str = _KEEPER_KILLED) -> TurnSignal:
+    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
         """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
         killed it."""
         at, reason = self._context.clock(), self._control.reason
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
+        return TurnLost(epoch=run.epoch, at=at, counted=counted and reason is None, why=why)
 
     def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
         if process.desk.has_answer_left and not process.child.lost:
             return self._stopped(run, _CALL_NOT_MADE)
+        if process.child.expired:
+            # Not counted: this is no fault of the run. If another program has taken it over, it refuses this.
+            return self._stopped(run, _LEASE_OVER, counted=False)
         if process.child.lost or not process.continued:
             return self._stopped(run)
         if process.unresponsive and self._control.reason is None:
