@@ -268,9 +268,7 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(
-        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
-    )
+    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     service = _service(parts, recovery, deletion, prewarming)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)

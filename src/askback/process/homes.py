@@ -180,11 +180,7 @@ class Homes:
         if run.env_names:
             await self._delete([_pad(run.id)])
 
-    # Deletion.
-
-    async def remove(self, run_id: str) -> None:
-        """Remove everything that the store of files has of a run. Raises `Unavailable`."""
-        await self._files.delete([each.key for each in await self._files.list(f"runs/{run_id}/")])
+    # All runs.
 
     async def sizes(self) -> dict[str, int]:
         """What each run takes in the store of files, by run id."""
