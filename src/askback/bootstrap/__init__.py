@@ -18,6 +18,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prep
 from askback.bootstrap.database import open_store, postgres_address
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import blocking_files, open_files
+from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
@@ -28,7 +29,10 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.fleet import Fleet
+from askback.installed.fleet_engines import FleetEngines
 from askback.installed.models import ModelLists
+from askback.installed.offering import Offering
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
@@ -93,7 +97,6 @@ class App:
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
-    """Not in a worker: the servers take care of them."""
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
@@ -101,6 +104,10 @@ class App:
     observer: RunObserver
     exporter: Exporter | None
     role: Role
+    fleet: Fleet | None
+    """Only a server on PostgreSQL has it."""
+    offering: Offering | None
+    """Only a program that executes runs of others, on PostgreSQL."""
     notifications: Notifications | None
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
@@ -113,6 +120,8 @@ class App:
         """Do what its role is within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
+        if self.fleet is not None:
+            await self.fleet.refresh()
         async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
             if self.telegram is not None:
                 ends.push_async_callback(self.telegram.api.close)
@@ -136,6 +145,10 @@ class App:
             return
         yield self.vitals.run()
         yield self.recovery.tidy()
+        if self.offering is not None:
+            yield self.offering.run()
+        if self.fleet is not None:
+            yield self.fleet.run()
         if self.notifications is not None:
             yield self.notifications.run()
         if self.retention is not None:
@@ -269,7 +282,8 @@ def _app(parts: _Parts) -> App:
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
-    service = _service(parts, recovery, deletion, prewarming)
+    fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
+    service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)
     deadlines = _deadlines(parts)
@@ -280,6 +294,8 @@ def _app(parts: _Parts) -> App:
     return App(
         settings=settings,
         role=parts.role,
+        fleet=fleet,
+        offering=_offering(parts, worker),
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
@@ -306,11 +322,13 @@ def _app(parts: _Parts) -> App:
     )
 
 
-def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming) -> Service:
+def _service(
+    parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming, fleet: Fleet | None
+) -> Service:
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
-        source=parts.probes,
+        source=parts.probes if fleet is None else FleetEngines(fleet, parts.probes if parts.role.executes else None),
         models=ModelLists(
             folder=parts.settings.data_dir / "models",
             locks=parts.settings.data_dir / "locks",
@@ -328,7 +346,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         programs=parts.programs,
         recovery=recovery,
         deletion=deletion,
-        slots=parts.slots,
+        queue=parts.slots if fleet is None else fleet,
         warm=parts.warm,
         clock=parts.clock,
         new_id=parts.new_run_id,
@@ -393,6 +411,19 @@ def _prewarming(parts: _Parts) -> Prewarming:
     folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
     wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
+
+
+def _offering(parts: _Parts, worker: Worker) -> Offering | None:
+    return make_offering(
+        parts.settings,
+        parts.role,
+        parts.programs,
+        engines=parts.engines,
+        setups=parts.setups,
+        probes=parts.probes,
+        slots=parts.slots,
+        worker=worker,
+    )
 
 
 def _deadlines(parts: _Parts) -> Deadlines:

@@ -9,7 +9,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.files.atomic import make_private
 from askback.settings import Settings
 from askback.stored_files import Files
-from askback.stored_files.addresses import read_address
+from askback.stored_files.addresses import StoreAddress, read_address
 from askback.stored_files.blocking import BlockingFiles
 from askback.stored_files.errors import unavailable
 from askback.stored_files.folder import FolderFiles
@@ -31,6 +31,11 @@ def open_files(settings: Settings) -> Files | None:
             make_private(address)
         except OSError as error:
             raise unavailable(str(address), error.strerror or "it cannot be created") from None
+    return _made(address)
+
+
+def _made(address: Path | StoreAddress) -> Files:
+    if isinstance(address, Path):
         return FolderFiles(address)
     # An extra.
     from askback.stored_files.object_store import ObjectStoreFiles
@@ -39,16 +44,11 @@ def open_files(settings: Settings) -> Files | None:
 
 
 def blocking_files(settings: Settings) -> BlockingFiles | None:
-    """The same store, for threads."""
+    """The same store, for threads. A folder that has vanished meanwhile is not created again."""
     if settings.files is None:
         return None
-
-    def make() -> Files:
-        made = open_files(settings)
-        assert made is not None
-        return made
-
-    return BlockingFiles(make)
+    address = read_address(settings.files)
+    return BlockingFiles(lambda: _made(address))
 
 
 def shared_folder(settings: Settings) -> list[Path]:

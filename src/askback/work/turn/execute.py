@@ -117,11 +117,6 @@ class RunExecutor:
         if run.cancel_requested:
             await self.end()
             return ProcessTreeEnded(epoch=epoch, at=clock())
-        try:
-            await fetch_files(self._context, run, self._control)
-        except Stopped:
-            await self.end()
-            return self._stopped(run)
         if self._process is None:
             if run.sticky and run.next_turn.kind is not TurnKind.START:
                 return TurnLost(epoch=epoch, at=clock())
@@ -150,7 +145,12 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock(), kept=run.kept)
             return TurnLost(epoch=epoch, at=clock())
         else:
-            await continue_live(self._context, run)
+            try:
+                await continue_live(self._context, run)
+                await fetch_files(self._context, run, self._control)
+            except Stopped:
+                await self.end()
+                return self._stopped(run)
         return await self._execute(run, self._process)
 
     async def _begin_files(self, run: Run) -> None:
@@ -158,6 +158,8 @@ class RunExecutor:
             await begin_files(self._context, run, self._control)
         else:
             await continue_live(self._context, run)
+        # Beside what the last turn left, there may be new files: an answer can have some.
+        await fetch_files(self._context, run, self._control)
 
     def _put_back(self, run: Run) -> TurnSignal:
         """Nothing of the turn has happened."""
