@@ -211,6 +211,25 @@ def test_the_first_turn_of_a_run_needs_no_archive(tmp_path: Path, config: str) -
     run_async(main)
 
 
+def test_a_file_that_answers_is_there_after_the_loss(tmp_path: Path, config: str) -> None:
+    """It came after the archive was made."""
+    world = World(tmp_path)
+    skill = world.skill([ASK], [LAST], output=ANY)
+    (tmp_path / "plan.txt").write_text("the plan")
+
+    async def main() -> None:
+        async with world.working(config) as app:
+            run = await asked_and_saved(app, (await submit(app, skill)).id)
+            lose(app, run)
+            await app.service.reply_with_file(run.id, tmp_path / "plan.txt", "colour")
+            ended = await over(app, run.id)
+            assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
+            (answer,) = (app.workspaces.of(run.id).cwd / "inputs").rglob("plan.txt")
+            assert answer.read_text() == "the plan"
+
+    run_async(main)
+
+
 # The store of files is down.
 
 
