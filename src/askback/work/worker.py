@@ -425,7 +425,7 @@ class Worker:
         """A turn whose events could not be stored is restarted. Any other fault ends the run."""
         if (why := _temporary_reason(fault)) is not None:
             log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
-            return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
+            return TurnLost(epoch=run.epoch, at=self._clock(), counted=not _is_files(fault), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
         log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
         return self._internal_error(run, fault)
@@ -446,6 +446,11 @@ def _innermost(fault: BaseException) -> BaseException:
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     return fault
+
+
+def _is_files(fault: BaseException) -> bool:
+    """Whether the store of files could not be used. A turn does not count for that."""
+    return isinstance(fault, Unavailable) and fault.code is RefusalCode.FILES_UNAVAILABLE
 
 
 def _temporary_reason(fault: BaseException) -> str | None:
