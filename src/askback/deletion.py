@@ -14,6 +14,7 @@ from typing import Self
 from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
+from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -25,8 +26,11 @@ log = logging.getLogger(__name__)
 class Deletion:
     """The only way in which runs are deleted: on request, and by retention."""
 
-    def __init__(self, *, store: RunStore, workspaces: Workspaces, uploads: Uploads, pools: Pools) -> None:
+    def __init__(
+        self, *, store: RunStore, workspaces: Workspaces, uploads: Uploads, pools: Pools, homes: Homes | None = None
+    ) -> None:
         self._store = store
+        self._homes = homes
         self._workspaces = workspaces
         self._uploads = uploads
         self._pools = pools
@@ -43,6 +47,8 @@ class Deletion:
         if not run.state.final:
             message = f"run {run.id} is {run.state}: only a run that is over can be deleted; cancel it first"
             raise Conflict(RefusalCode.RUN_NOT_FINAL, message)
+        if self._homes is not None:
+            await self._homes.remove(run.id)
         if not await self._pools.files.run(self._remove, run.id):
             message = f"the files of run {run.id} cannot be removed; the log of the server says why"
             raise Unavailable(RefusalCode.FILES_UNREMOVABLE, message)
@@ -57,8 +63,17 @@ class Deletion:
         await self._delete(await asyncio.to_thread(self._workspaces.marked_for_deletion))
 
     async def _delete(self, run_ids: Sequence[str]) -> int:
-        pool = self._pools.sweeping
-        return await self._forget([run_id for run_id in run_ids if await pool.run(self._remove, run_id, admitted=True)])
+        return await self._forget([run_id for run_id in run_ids if await self._try_to_remove(run_id)])
+
+    async def _try_to_remove(self, run_id: str) -> bool:
+        """A run whose stored files cannot be reached now is deleted another time."""
+        try:
+            if self._homes is not None:
+                await self._homes.remove(run_id)
+            return await self._pools.sweeping.run(self._remove, run_id, admitted=True)
+        except Unavailable as error:
+            log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
+            return False
 
     def _remove(self, run_id: str) -> bool:
         """Files first: until they are gone, the run can still be found, and deleted again."""
@@ -66,6 +81,7 @@ class Deletion:
             self._workspaces.mark_for_deletion(run_id)
             self._workspaces.remove(run_id)
             self._uploads.release(run_id)
+            self._workspaces.remove_stored(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
             return False

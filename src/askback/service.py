@@ -32,7 +32,8 @@ from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
-from askback.process.locks import Instances, is_held
+from askback.process.homes import Homes
+from askback.process.locks import is_held
 from askback.process.pools import Pools
 from askback.process.slots import Slots
 from askback.process.tree import Tree
@@ -40,6 +41,7 @@ from askback.process.versions import Version, Versions
 from askback.process.warm import WarmPool
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
+from askback.programs import Programs
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
@@ -74,8 +76,8 @@ class Service:
         library: Library,
         engines: EnginesHere,
         workspaces: Workspaces,
-        owner: str,
-        instances: Instances,
+        owner: Callable[[], str],
+        programs: Programs,
         recovery: Recovery,
         deletion: Deletion,
         slots: Slots,
@@ -84,12 +86,14 @@ class Service:
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
-        self._instances = instances
+        self._programs = programs
         self._recovery = recovery
         self._slots = slots
         self._warm = warm
@@ -172,7 +176,7 @@ class Service:
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
-        owner = run.owner if self.owned_elsewhere(run) else self._owner
+        owner = run.owner if await self.owned_elsewhere(run) else self._owner()
         at = self._clock()
         signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by.plain, at=at)
         audit = entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
@@ -180,7 +184,7 @@ class Service:
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
-        if not (run.sticky and run.pending_interaction and run.worker) or self._instances.is_alive(run.worker):
+        if not (run.sticky and run.pending_interaction and run.worker) or await self._programs.alive({run.worker}):
             return run
         run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
@@ -204,7 +208,7 @@ class Service:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
-            await self.pools.files.run(workspace.drop_input, key, admitted=True)
+            await self.pools.files.run(workspace.drop_input, key, file.name, admitted=True)
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
@@ -213,6 +217,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+            if self._homes is not None:
+                await self._homes.drop_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
@@ -247,17 +253,19 @@ class Service:
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
-        if run.owner != self._owner and self._instances.is_alive(run.owner):
+        if run.owner != self._owner() and await self._programs.alive({run.owner}):
             raise Conflict(
                 RefusalCode.RUN_HELD,
                 f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
-        signal = Adopted(owner=self._owner, left_by=run.owner, at=self._clock())
+        signal = Adopted(owner=self._owner(), left_by=run.owner, at=self._clock())
         return await self._recovery.restart(await move(self.store, run_id, signal, seen=run))
 
-    def owned_elsewhere(self, run: Run) -> bool:
+    async def owned_elsewhere(self, run: Run) -> bool:
         """Whether another program executes the run: one that is running, or any server."""
-        return run.owner != self._owner and (run.owner == SHARED or self._instances.is_alive(run.owner))
+        if run.owner in (self._owner(), SHARED):
+            return run.owner != self._owner()
+        return bool(await self._programs.alive({run.owner}))
 
     # Reading.
 

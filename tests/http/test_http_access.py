@@ -64,7 +64,7 @@ def filled(template: str) -> str:
 
 
 def every_call() -> list[tuple[str, str]]:
-    documented = [(method, filled(path)) for method, path in operations() if path != "/healthz"]
+    documented = [(method, filled(path)) for method, path in operations() if path not in ("/healthz", "/readyz")]
     return [*documented, *(("GET", path) for path in NOWHERE), *((method, "/v1/runs") for method in METHODS)]
 
 

@@ -411,12 +411,14 @@ export interface FromRun {
 
 /** The state of the server. */
 export interface Health {
-  /** `failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
+  /** `failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
   status: "ok" | "degraded" | "failing";
   /** The version of Askback. */
   version: string;
   /** `ok`, or an error code. */
   database: string;
+  /** The store of `files`: `ok`, or an error code. Null if the settings name none. */
+  files: string | null;
   /** Free space for the data folder. */
   disk_free_bytes: number;
   /** The engine processes. */

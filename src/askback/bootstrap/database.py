@@ -46,15 +46,15 @@ async def open_store(settings: Settings) -> Store:
         return await _open(settings)
 
 
-def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
-    """The records that belong to an open store. A server keeps them up to date."""
+def records_of(store: Store, settings: Settings, *, watching: bool) -> Records:
+    """The records that belong to an open store. A program that is `watching` keeps them up to date."""
     if postgres_address(settings) is None:
         return FileRecords(settings.data_dir)
     from askback.store.postgres import PostgresStore
 
     assert isinstance(store, PostgresStore)
     store.records.folder = settings.data_dir
-    if serving:
+    if watching:
         store.records.watch()
     return store.records
 
@@ -96,6 +96,8 @@ async def _open(settings: Settings) -> Store:
         return await SqliteStore.open(settings.data_dir / DATABASE)
     # An extra.
     from askback.store.postgres import PostgresStore
+    from askback.store.postgres.schema import DataFolder
 
     folder_id = await asyncio.to_thread(stored_secret, settings.data_dir / "database-id")
-    return await PostgresStore.open(address, folder_id=folder_id)
+    folder = DataFolder(id=folder_id, runs_dir=str(settings.runs.absolute()), shared=settings.files is not None)
+    return await PostgresStore.open(address, folder=folder)

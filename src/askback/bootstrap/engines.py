@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from askback.bootstrap.files import shared_folder
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
 from askback.engines.base import AskToolEngine, Engine, WarmEngine
@@ -39,7 +40,7 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows to an engine."""
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
-    return hidden(homes=homes, private=[settings.data_dir, *settings.files])
+    return hidden(homes=homes, private=[settings.data_dir, settings.runs, *shared_folder(settings), *settings.sources])
 
 
 def make_workdirs(settings: Settings) -> Workdirs:

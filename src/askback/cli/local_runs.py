@@ -116,7 +116,7 @@ class LocalRuns:
             return None
         if run.owner == SHARED:
             return "its server is not running; start it with: askback serve"
-        return None if self._service.owned_elsewhere(run) else _continue(run)
+        return None if await self._service.owned_elsewhere(run) else _continue(run)
 
 
 def _continue(run: StoredRun) -> str:

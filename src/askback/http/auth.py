@@ -1,5 +1,5 @@
-"""Authentication, the outermost layer. Without a valid token everything except `/healthz` and the icons is 401, and no body
-is read.
+"""Authentication, the outermost layer. Without a valid token everything except `/healthz`, `/readyz` and the icons is 401, and
+no body is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MCP = "/mcp"
 """Where clients of the Model Context Protocol are served."""
 VIA_HEADER = "askback-via"
 _PROTOCOLS = frozenset({Via.MCP, Via.ACP})
-_OPEN = frozenset({"/healthz"}) | ICONS
+_OPEN = frozenset({"/healthz", "/readyz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

@@ -240,6 +240,20 @@ async def health(request: Request, context: Context) -> Response:
 
 
 @server_router.add(
+    "GET /readyz",
+    "Readiness",
+    access=Access.NOTHING,
+    returns=wire.Readiness,
+    description="The server is ready.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not ready; see the fields."},
+)
+async def readiness(request: Request, context: Context) -> Response:
+    """Whether a load balancer should send requests to this server. Requires no token."""
+    found = await context.readiness()
+    return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@server_router.add(
     "GET /metrics",
     "Metrics",
     scopes=(AccessScope.READ,),

@@ -72,7 +72,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
 
     409 if the question is not pending. 422 if the answer is invalid: the run continues to wait.
     """
-    _, files = context.files_of({"answer": body.response})
+    _, files = await context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id, by=actor_of(request))
         await context.note_use(files.values(), run)
@@ -321,7 +321,7 @@ async def linked_file(request: Request, context: Context, *, link: str) -> Respo
     # Before the file is received.
     await _linked(context, held)
     kept = await keep_upload(request, context)
-    file = context.uploads.path(kept.upload_id)
+    file = await context.pools.files.run(context.uploads.path, kept.upload_id)
     try:
         run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=actor_of(request))
     except AskbackError:

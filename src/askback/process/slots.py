@@ -11,6 +11,8 @@ class Slots:
         self.total = total
         self._per_engine = dict(per_engine)
         self._taken: Counter[str] = Counter()
+        self.absent: frozenset[str] = frozenset()
+        """Engines of which this program starts no process at all."""
 
     @property
     def free(self) -> int:
@@ -18,7 +20,15 @@ class Slots:
 
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even if slots are free."""
-        return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
+        full = (name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
+        return self.absent.union(full)
+
+    def limit(self, engine: str) -> int | None:
+        """How many processes of the engine may exist at once, if it has a limit of its own."""
+        return self._per_engine.get(engine)
+
+    def taken_by(self, engine: str) -> int:
+        return self._taken[engine]
 
     @property
     def taken(self) -> int:

@@ -34,6 +34,7 @@ from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
+from askback.skills.package_archives import PackageArchives, damaged, package_key
 from askback.skills.shelf import FileShelf, Shelf
 from askback.skills.shelf import InstalledVersion as InstalledVersion
 from askback.text.formatting import nearest
@@ -66,11 +67,14 @@ class Library:
         skills_dirs: tuple[Path, ...] = (),
         limits: ZipLimits | None = None,
         config_names: frozenset[str] = frozenset(),
+        archives: PackageArchives | None = None,
         shelf: Shelf | None = None,
     ) -> None:
-        """`config_names` are the names of the engines' configuration, which no package may contain. `shelf` has the list
-        of installed skills; by default, files below the root.
+        """`config_names` are the names of the engines' configuration, which no package may contain.
+
+        `archives`: packages for every machine; None if this is the only one. `shelf`: by default, files below the root.
         """
+        self._archives = archives
         self._packages = root / "packages"
         self._skills = root / "skills"
         self._shelf = shelf or FileShelf(self._skills)
@@ -93,6 +97,23 @@ class Library:
         return self._read.get(digest)
 
     def _verified(self, digest: str) -> SkillPackage:
+        """Fetches the package if another machine has stored it."""
+        if self._archives is not None and _DIGEST.fullmatch(digest) and not (self._packages / digest).is_dir():
+            with _writing(self._packages):
+                self._fetch(self._archives, digest)
+        return self._verified_here(digest)
+
+    def _fetch(self, archives: PackageArchives, digest: str) -> None:
+        with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
+            folder = Path(fresh, "package")
+            if not archives.fetch(package_key(digest), folder):
+                return
+            if read_package(folder, f"package {digest[:12]}", self._config_names).digest != digest:
+                raise damaged("its content is not that of its name")
+            self._put(folder, digest)
+        archives.note_stored(digest)
+
+    def _verified_here(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
             message = f"package {digest[:12]} is not stored here; install the skill again"
@@ -111,6 +132,17 @@ class Library:
                 extract_zip(path, into, self._limits, checkpoint, self._config_names), path.name, self._config_names
             )
 
+    def store_unpacked(self, package: SkillPackage, key: str) -> None:
+        """Store a package of `unpack` under this key, for every machine."""
+        if self._archives is not None:
+            self._archives.store_as(key, package)
+
+    def fetch_unpacked(self, folder: Path, key: str) -> None:
+        """Fetch what `store_unpacked` has stored, unless it is here."""
+        if self._archives is not None and not folder.is_dir():
+            with _writing(folder.parent):
+                self._archives.fetch(key, folder)
+
     def unpacked(self, folder: Path, digest: str) -> SkillPackage:
         """A package of `unpack`, compared with its digest."""
         package = read_package(folder, "the skill", self._config_names)
@@ -120,9 +152,13 @@ class Library:
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
         """Store a copy of a package for the runs that use it. Idempotent."""
-        package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
-        folder = self._packages / package.digest
-        if folder.is_dir():
+        kept = self._keep(read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill)
+        if self._archives is not None:
+            self._archives.store(kept)
+        return kept
+
+    def _keep(self, package: SkillPackage) -> SkillPackage:
+        if (self._packages / package.digest).is_dir():
             with suppress(AskbackError):
                 return self.package(package.digest)
         with _writing(self._packages):
@@ -145,7 +181,7 @@ class Library:
         target = self._packages / digest
         with locked(self._skills / ".lock"):
             try:
-                self._verified(digest)
+                self._verified_here(digest)
             except AskbackError:
                 if target.exists():
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
@@ -267,9 +303,12 @@ class Library:
             place = self._place(name, paths=paths)
             if isinstance(place, Path):
                 place = self._digests.cached(place.resolve(), _FEW_FILES)
-            if place is not None and (self._packages / place).is_dir():
+            if place is not None and (self._packages / place).is_dir() and self._is_stored(place):
                 return self._read.get(place)
         return None
+
+    def _is_stored(self, digest: str) -> bool:
+        return self._archives is None or self._archives.has(digest)
 
     def _place(self, name: str, *, paths: bool) -> str | Path | None:
         """The digest of an installed skill, or a skill's folder."""

@@ -50,7 +50,7 @@ _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in mod
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
 _MAX_TARGET = 500
-_API = ("/v1", "/healthz", "/metrics")
+_API = ("/v1", "/healthz", "/readyz", "/metrics")
 
 
 class Pages:

@@ -103,7 +103,7 @@ class Engine(Shape):
 
     name: Annotated[str, about("The name for `POST /v1/runs`.", "codex")]
     title: Annotated[str | None, about("The display name.", "Codex")] = None
-    found: Annotated[bool, about("Whether it is installed on the server.")]
+    found: Annotated[bool, about("Whether it is installed on the server, or on one of its workers.")]
     path: Annotated[str | None, about("The path of the program.")] = None
     version: Annotated[str | None, about("The version that it reports.", "0.120.0")] = None
     interactive_profile: Annotated[EngineProfile | None, about("How its runs wait. Null if it is not installed.")] = (
@@ -118,6 +118,9 @@ class Engine(Shape):
     ] = False
     signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
+    workers: Annotated[
+        int | None, about("How many programs start turns of it. Null with SQLite: this server does.", 2)
+    ] = None
 
 
 class EngineList(WholeList[Engine]):
@@ -240,6 +243,15 @@ class Isolation(Shape):
     message: Annotated[str, about("What an engine can do without a sandbox. Empty if there is one.", "")]
 
 
+class Readiness(Shape):
+    """Whether a server or a worker should get work now."""
+
+    ready: Annotated[bool, about("Sent with status 200 if true, else with 503.", True)]
+    database: Annotated[str, about("Whether its tables can be read and written: `ok`, or an error code.", "ok")]
+    files: Annotated[str, about("Whether the data folder can be written to: `ok`, or an error code.", "ok")]
+    draining: Annotated[bool, about("Whether it is being stopped and starts no more turns.", False)]
+
+
 class Health(Shape):
     """The state of the server."""
 
@@ -247,12 +259,15 @@ class Health(Shape):
         str,
         choice("ok", "degraded", "failing"),
         about(
-            "`failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, "
+            "`failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, "
             "see `loop_lag_sec` and `stuck`. Both are sent with status 503."
         ),
     ]
     version: Annotated[str, about("The version of Askback.", "0.1.0")]
     database: Annotated[str, about("`ok`, or an error code.", "ok")]
+    files: Annotated[
+        str | None, about("The store of `files`: `ok`, or an error code. Null if the settings name none.", "ok")
+    ] = None
     disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
     slots: Annotated[Slots, about("The engine processes.")]
     oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None

@@ -47,18 +47,18 @@ class PostgresStore(SqlStore):
 
     @classmethod
     async def open(
-        cls, address: str, *, folder_id: str | None = None, patience_sec: float = PATIENCE_SEC
+        cls, address: str, *, folder: schema.DataFolder | None = None, patience_sec: float = PATIENCE_SEC
     ) -> PostgresStore:
         """Open the store at a `postgresql://` address.
 
-        Raises `Unavailable` if the tables do not fit, or belong to another data folder than the one with `folder_id`.
+        Raises `Unavailable` if the tables do not fit, or belong to another data folder than `folder`.
         """
         server = Server(address, min(patience_sec, _OPENING_SEC))
         store = cls(server)
         try:
             await store._readers.read(schema.check)
-            if folder_id is not None:
-                await store._readers.read(lambda connection: schema.claim(connection, folder_id))
+            if folder is not None:
+                await store._readers.read(lambda connection: schema.claim(connection, folder))
             await store._wake.open()
             server.patience_sec = patience_sec
         except BaseException:

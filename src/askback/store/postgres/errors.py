@@ -104,7 +104,15 @@ def newer(address: str, found: int, known: int) -> Unavailable:
 def other_folder(address: str) -> Unavailable:
     message = (
         f"{place(address)} belongs to another data folder, which has the files of its runs; use that folder with"
-        " --data-dir, or another database"
+        " --data-dir, or another database, or share the files with the setting `files`"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
+    message = (
+        f"the runs of {place(address)} are in {theirs}, and this program would put them into {own}; engines resume their"
+        f" sessions only at one path: set `runs_dir` to {theirs}"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 

@@ -55,26 +55,35 @@ class Imported:
     """Whether an earlier import had copied everything, and only the mark in the folder was missing."""
 
 
-def import_folder(folder: Path, database: Path, address: str, progress: Progress) -> Imported:
-    """Copy a data folder with its `database` file, and mark that file as moved.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The data folder of an embedded server."""
+
+    folder: Path
+    database: Path
+    """The SQLite file."""
+    runs: Path
+    """The folder with the folders of its runs."""
+
+
+def import_folder(source: Source, address: str, progress: Progress) -> Imported:
+    """Copy a data folder, and mark its SQLite file as moved.
 
     Raises `Unavailable` if the folder is in use or has another format, or if the database is not empty.
     """
-    with closing(open_alone(database)) as source:
-        folder_id = stored_secret(folder / "database-id")
+    with closing(open_alone(source.database)) as rows:
         try:
             with closing(PostgresConnection.open(address)) as target:
-                imported = _import(source, target, folder, folder_id, progress)
+                imported = _import(source, rows, target, progress)
         except psycopg.Error as error:
             raise errors.unavailable(error, address) from error
-        mark_as_moved(source, database)
+        mark_as_moved(rows, source.database)
     return imported
 
 
-def _import(
-    source: SqliteConnection, target: PostgresConnection, folder: Path, folder_id: str, progress: Progress
-) -> Imported:
+def _import(given: Source, source: SqliteConnection, target: PostgresConnection, progress: Progress) -> Imported:
     schema.check(target)
+    folder_id = stored_secret(given.folder / "database-id")
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
@@ -84,9 +93,10 @@ def _import(
         rows = {table: _copy(source, target, table, progress) for table in TABLES}
         rows["queue"] = fill_queue(source, target)
         _continue_numbers(source, target)
-        rows |= imported_records.copy(target, folder, [name for (name,) in source.execute("SELECT id FROM runs")])
-        imported_records.note_import(target, folder_id, folder)
-        schema.claim(target, folder_id)
+        rows |= imported_records.copy(target, given.folder)
+        rows["links"] = imported_records.copy_links(target, given.runs, source.execute("SELECT id FROM runs"))
+        imported_records.note_import(target, folder_id, given.folder)
+        schema.claim(target, schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False))
     return Imported(rows=rows)
 
 

@@ -48,11 +48,37 @@ def check(connection: PostgresConnection) -> None:
         raise errors.misfit(_address(connection), now.found, now.known)
 
 
-def claim(connection: PostgresConnection, folder_id: str) -> None:
-    """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes."""
-    connection.execute("INSERT INTO data_folder (id) VALUES (:id) ON CONFLICT DO NOTHING", {"id": folder_id})
-    if connection.value("SELECT id FROM data_folder") != folder_id:
-        raise errors.other_folder(_address(connection))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFolder:
+    """The data folder of a program."""
+
+    id: str
+    runs_dir: str
+    """Where the folders of its runs are."""
+    shared: bool
+    """Whether the files of its runs are also in the store of `files`, where other data folders find them."""
+
+
+def claim(connection: PostgresConnection, folder: DataFolder) -> None:
+    """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes.
+
+    Data folders that share the files of their runs may share the database. Then the runs must be at the same path
+    everywhere, because the sessions of engines contain it.
+    """
+    connection.execute(
+        "INSERT INTO data_folder (id, runs_dir) VALUES (:id, :runs_dir) ON CONFLICT DO NOTHING",
+        {"id": folder.id, "runs_dir": folder.runs_dir},
+    )
+    first = str(connection.value("SELECT id FROM data_folder"))
+    if not folder.shared:
+        if first != folder.id:
+            raise errors.other_folder(_address(connection))
+        # It may have been moved.
+        connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
+        return
+    runs_dir = str(connection.value("SELECT runs_dir FROM data_folder"))
+    if runs_dir != folder.runs_dir:
+        raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
 
 
 def upgrade(connection: PostgresConnection) -> SchemaStatus:

@@ -83,6 +83,8 @@ class EngineProcess:
         """Known once the process has been ended."""
         self.unresponsive = False
         """Whether it was kept for a turn of which it has not taken notice."""
+        self.hurried = False
+        """Whether it gets no time to end on request."""
         self.turns = 0
         """How many turns have begun in it."""
         self.paused = False
@@ -201,7 +203,7 @@ class EngineProcess:
         if self.child.gone and not self._lock.held_by_descendant():
             return
         # A suspended process is resumed by its end. Without grace it cannot read the prompt even then.
-        grace_sec = 0 if self.unresponsive else GRACE_SEC
+        grace_sec = 0 if self.unresponsive or self.hurried else GRACE_SEC
         while not await self.child.end(self._run_id, grace_sec=grace_sec, lock=self._lock.path):
             log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run_id})
 

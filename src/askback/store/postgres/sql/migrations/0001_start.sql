@@ -185,10 +185,11 @@ CREATE TABLE audit (
 CREATE INDEX audit_at ON audit (at);
 CREATE INDEX audit_of_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
 
--- The data folder that has the files of these runs: one row.
+-- The first data folder of these runs, and the path of their folders, which is the same on all machines: one row.
 CREATE TABLE data_folder (
     single BOOLEAN PRIMARY KEY DEFAULT true CHECK (single),
-    id TEXT COLLATE "C" NOT NULL
+    id TEXT COLLATE "C" NOT NULL,
+    runs_dir TEXT COLLATE "C" NOT NULL
 );
 
 -- The last transaction of every connection that writes. It is written with the transaction, so that a program that lost

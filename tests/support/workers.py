@@ -1,0 +1,64 @@
+"""Workers as their user starts them, and a second engine: `scripted` under another name, installed where a test wants it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from support.data_folder import World
+from support.program import Started, until
+
+_SECOND = """
+from askback.engines.scripted import Scripted
+
+class Second(Scripted):
+    name = "second"
+    title = "Second"
+    default_command = ("second-engine", *Scripted.default_command[1:])
+
+def engine():
+    return Second()
+"""
+
+
+class Worker(Started):
+    """`askback worker`, whose health is at any free port."""
+
+    def __init__(self, world: World, *args: str, env: dict[str, str] | None = None) -> None:
+        super().__init__(world, "worker", "--json", "--port", "0", *args, env=env)
+        self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
+
+    def _line(self) -> str:
+        text = self._out.read_text()
+        return text if text.endswith("\n") else ""
+
+    @property
+    def url(self) -> str:
+        return str(self.told["url"])
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=120)
+
+
+def know_second_engine(folder: Path) -> dict[str, str]:
+    """The variables of a program that knows the engine `second`. Its program is not installed yet."""
+    info = folder / "site" / "second_engine-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: second-engine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[askback.engines]\nsecond = second_engine:engine\n")
+    (folder / "site" / "second_engine.py").write_text(_SECOND)
+    return {"PYTHONPATH": str(folder / "site")}
+
+
+def install_second_engine(folder: Path, python: str) -> dict[str, str]:
+    """The variables of a program that has it."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    link = programs / "second-engine"
+    link.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+    link.chmod(0o755)
+    return {**know_second_engine(folder), "PATH": f"{programs}:{os.defpath}"}
