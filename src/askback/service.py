@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, AuditEntry, entry
@@ -35,7 +35,6 @@ from askback.installed.engines import EnginesHere
 from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Pools
-from askback.process.slots import Slots
 from askback.process.tree import Tree
 from askback.process.versions import Version, Versions
 from askback.process.warm import WarmPool
@@ -66,6 +65,11 @@ class Result:
     """What it has changed in its workdir; None if it has none."""
 
 
+class QueueReasons(Protocol):
+    def reason(self, engine: str) -> str:
+        """Why a queued run of this engine does not run yet."""
+
+
 class Service:
     """`store` is for reading runs, questions and events; every change goes through a method of this class."""
 
@@ -80,7 +84,7 @@ class Service:
         programs: Programs,
         recovery: Recovery,
         deletion: Deletion,
-        slots: Slots,
+        queue: QueueReasons,
         warm: WarmPool,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
@@ -95,7 +99,7 @@ class Service:
         self._owner = owner
         self._programs = programs
         self._recovery = recovery
-        self._slots = slots
+        self._queue = queue
         self._warm = warm
         self._clock = clock
         self._new_id = new_id
@@ -371,7 +375,7 @@ class Service:
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._slots.reason(run.engine) if run.state is RunState.QUEUED else None
+        return self._queue.reason(run.engine) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""

@@ -148,6 +148,8 @@ LOOKS = [
     ("run", "trip-planner", "--engine", "codex"),
     ("reply", "0123456789abcdef", "blue"),
     ("serve", "--port", "0"),
+    ("worker", "--port", "0"),
+    ("workers",),
     ("trust", "--list"),
 ]
 

@@ -69,6 +69,12 @@ def rows_of_database(address: str, like: dict[str, list[dict[str, Any]]]) -> dic
     return found
 
 
+def queued_runs(address: str) -> list[int]:
+    """The numbers of the runs that have a job."""
+    jobs = "SELECT number FROM askback.runs JOIN askback.procrastinate_jobs ON args ->> 'run' = runs.id ORDER BY number"
+    return [number for (number,) in databases.server.execute(jobs, address.partition("@/")[2].partition("?")[0])]
+
+
 def _sorted(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: repr(list(row.values())))
 
@@ -135,6 +141,8 @@ def test_a_server_goes_on_in_postgresql_with_everything_it_had(world: World, add
     done = importing(world, address, "--json")
     assert done.code == 0, done.stderr
     assert done.json["rows"]["runs"] == len(before["runs"]) == 5
+    queue = before.pop("queue")
+    assert queued_runs(address) == [row["run"] for row in queue] != []
     after = rows_of_database(address, before)
     assert after.keys() == before.keys()
     for table, rows in before.items():

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support import postgres
@@ -28,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path)
 
 
-def turns_started(client, run_id: str) -> int:
+def turns_started(client: httpx.Client, run_id: str) -> int:
     events = client.get(f"/v1/runs/{run_id}/events").json()["items"]
     return [event["type"] for event in events].count("turn.started")
 
@@ -68,6 +69,7 @@ def test_a_drained_worker_ends_its_turn_and_starts_no_other(world: World) -> Non
         assert get(client, second)["state"] == "queued"
 
 
+@pytest.mark.long
 def test_a_worker_puts_back_what_does_not_end_in_time(world: World) -> None:
     world.skill(HELD, [FINISH], name="held")
     with Server(world, "--no-worker") as server, calling(server.url, server.token) as client:

@@ -113,7 +113,7 @@ class PostgresServer:
         name = address.partition("@/")[2].partition("?")[0]
         self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
         tables = self.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'askback'", name)
-        emptied = ", ".join(f"askback.{table}" for (table,) in tables if table != "migrations")
+        emptied = ", ".join(f"askback.{table}" for (table,) in tables if not table.endswith("migrations"))
         self.execute(f"TRUNCATE {emptied} RESTART IDENTITY", name)
 
     def execute(self, statement: str, database: str = "postgres") -> list[Any]:

@@ -26,6 +26,7 @@ from support.postgres import databases
 from support.program import work_folder
 
 HELD: list[dict[str, Any]] = [{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}]
+DECIDED = {"finish": {"colour": "{{reply|none}}"}}
 WARM = "warm_sec = 600"
 
 
@@ -162,7 +163,7 @@ def test_a_machine_whose_clock_is_wrong_does_not_let_questions_expire(
 ) -> None:
     """Its clock is an hour fast, and the deadline half an hour away."""
     wrong = lambda: datetime.now(UTC) + timedelta(hours=1)  # noqa: E731
-    skill = world.skill([{"ask": {"interaction_id": "colour", "prompt": "Which?", "default": "red"}}], [FINISH])
+    skill = world.skill([{"ask": {"interaction_id": "colour", "prompt": "Which?", "default": "red"}}], [DECIDED])
     options = {"interactive_require_user_reply": False, "session_timeout_sec": 1800}
 
     async def main() -> None:

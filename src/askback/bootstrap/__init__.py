@@ -18,6 +18,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prep
 from askback.bootstrap.database import open_store, postgres_address, records_of, shelf_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import blocking_files, open_files
+from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
 from askback.bootstrap.telegram import chat_webhooks, make_bot
@@ -29,7 +30,10 @@ from askback.engines.registry import Engines
 from askback.files.records import Records
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
+from askback.installed.fleet import Fleet
+from askback.installed.fleet_engines import FleetEngines
 from askback.installed.models import ModelLists
+from askback.installed.offering import Offering
 from askback.installed.probes import EngineSetup, Probes
 from askback.links import AnswerLinks
 from askback.process.child import OutputLimits, Spawner
@@ -85,8 +89,8 @@ class App:
     programs: Programs
     membership: Membership
     store: Store
-    records: Records
     files: Files | None
+    records: Records
     service: Service
     workspaces: Workspaces
     uploads: Uploads
@@ -96,7 +100,6 @@ class App:
     spawner: Spawner
     worker: Worker
     deadlines: Deadlines
-    """Not in a worker: the servers take care of them."""
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
@@ -104,6 +107,10 @@ class App:
     observer: RunObserver
     exporter: Exporter | None
     role: Role
+    fleet: Fleet | None
+    """Only a server on PostgreSQL has it."""
+    offering: Offering | None
+    """Only a program that executes runs of others, on PostgreSQL."""
     notifications: Notifications | None
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
@@ -116,6 +123,8 @@ class App:
         """Do what its role is within the block; turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
+        if self.fleet is not None:
+            await self.fleet.refresh()
         async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
             if self.telegram is not None:
                 ends.push_async_callback(self.telegram.api.close)
@@ -139,6 +148,10 @@ class App:
             return
         yield self.vitals.run()
         yield self.recovery.tidy()
+        if self.offering is not None:
+            yield self.offering.run()
+        if self.fleet is not None:
+            yield self.fleet.run()
         if self.notifications is not None:
             yield self.notifications.run()
         if self.retention is not None:
@@ -153,8 +166,8 @@ class _Parts:
     role: Role
     programs: Programs
     store: Store
-    records: Records
     files: Files | None
+    records: Records
     spawner: Spawner
     engines: Engines
     setups: dict[str, EngineSetup]
@@ -201,7 +214,7 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        records = records_of(store, settings, watching=role.shares)
+        records = records_of(store, settings, serving=role.shares)
         own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
         engines, setups = engine_setups(settings, own)
         per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
@@ -241,12 +254,12 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             role=role,
             programs=programs,
             store=store,
-            records=records,
             files=files,
+            records=records,
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines, blocking, records),
+            library=open_library(settings, engines, records, blocking),
             workspaces=workspaces,
             homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
@@ -278,7 +291,8 @@ def _app(parts: _Parts) -> App:
     deletion = Deletion(
         store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
     )
-    service = _service(parts, recovery, deletion, prewarming)
+    fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
+    service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
     worker = _worker(parts, prewarming)
     deadlines = _deadlines(parts)
@@ -289,14 +303,16 @@ def _app(parts: _Parts) -> App:
     return App(
         settings=settings,
         role=parts.role,
+        fleet=fleet,
+        offering=_offering(parts, worker),
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
         programs=parts.programs,
         membership=Membership(programs=parts.programs, worker=worker, recovery=recovery, duties=duties),
         store=store,
-        records=parts.records,
         files=parts.files,
+        records=parts.records,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
@@ -316,11 +332,13 @@ def _app(parts: _Parts) -> App:
     )
 
 
-def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming) -> Service:
+def _service(
+    parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming, fleet: Fleet | None
+) -> Service:
     engines = EnginesHere(
         engines=parts.engines,
         setups=parts.setups,
-        source=parts.probes,
+        source=parts.probes if fleet is None else FleetEngines(fleet, parts.probes if parts.role.executes else None),
         models=ModelLists(
             folder=parts.settings.data_dir / "models",
             locks=parts.settings.data_dir / "locks",
@@ -338,7 +356,7 @@ def _service(parts: _Parts, recovery: Recovery, deletion: Deletion, prewarming: 
         programs=parts.programs,
         recovery=recovery,
         deletion=deletion,
-        slots=parts.slots,
+        queue=parts.slots if fleet is None else fleet,
         warm=parts.warm,
         clock=parts.clock,
         new_id=parts.new_run_id,
@@ -403,6 +421,19 @@ def _prewarming(parts: _Parts) -> Prewarming:
     folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
     wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
+
+
+def _offering(parts: _Parts, worker: Worker) -> Offering | None:
+    return make_offering(
+        parts.settings,
+        parts.role,
+        parts.programs,
+        engines=parts.engines,
+        setups=parts.setups,
+        probes=parts.probes,
+        slots=parts.slots,
+        worker=worker,
+    )
 
 
 def _deadlines(parts: _Parts) -> Deadlines:
@@ -500,16 +531,20 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
 def open_library(
     settings: Settings,
     engines: Engines | None = None,
-    files: BlockingFiles | None = None,
     records: Records | None = None,
+    files: BlockingFiles | None = None,
 ) -> Library:
-    """`files` and `records`: those of a program that is open; a command without one opens its own."""
+    """`records` and `files` are those of a program that is open. A command needs neither."""
     files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
-    limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    archives = None if files is None else PackageArchives(files)
-    shelf = shelf_of(settings, records)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives, shelf)
+    return Library(
+        settings.data_dir,
+        settings.skills_dir,
+        ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes),
+        known.config_names,
+        shelf=shelf_of(settings, records),
+        archives=None if files is None else PackageArchives(files),
+    )
 
 
 def now() -> datetime:

@@ -46,15 +46,15 @@ async def open_store(settings: Settings) -> Store:
         return await _open(settings)
 
 
-def records_of(store: Store, settings: Settings, *, watching: bool) -> Records:
-    """The records that belong to an open store. A program that is `watching` keeps them up to date."""
+def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
+    """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:
         return FileRecords(settings.data_dir)
     from askback.store.postgres import PostgresStore
 
     assert isinstance(store, PostgresStore)
     store.records.folder = settings.data_dir
-    if watching:
+    if serving:
         store.records.watch()
     return store.records
 

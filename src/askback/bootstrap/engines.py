@@ -83,6 +83,7 @@ def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Eng
     named = {key_name(("engines", name)): name for name in settings.engines} | {
         "default_engine": settings.default_engine
     }
+    named |= {f"worker.engines: {name}": name for name in settings.worker.engines}
     unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]

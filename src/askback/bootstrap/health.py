@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
+from askback.bootstrap.fleet import is_shared, read_workers, shown, worker_of
 from askback.core.errors import RefusalCode, Unavailable
 from askback.http.metrics import Gauges, Metrics
 from askback.http.streams import Streams
+from askback.installed.fleet import EngineOffer, Offer
 from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.wire import server as wire
@@ -35,7 +39,8 @@ async def health(app: App) -> wire.Health:
         database=database,
         files=files,
         disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
-        slots=wire.Slots(total=app.slots.total, taken=app.slots.taken),
+        slots=_slots(app),
+        workers=None if app.fleet is None else len(app.fleet.working),
         oldest_queued_sec=vitals.oldest_queued_sec,
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
@@ -49,6 +54,41 @@ async def health(app: App) -> wire.Health:
             message=_NO_ISOLATION if not isolation.hides_files else "",
         ),
     )
+
+
+def _slots(app: App) -> wire.Slots:
+    if app.fleet is None or app.role.executes:
+        return wire.Slots(total=app.slots.total, taken=app.slots.taken)
+    return wire.Slots(total=app.fleet.total_slots, taken=app.fleet.taken_slots)
+
+
+async def workers(app: App) -> Sequence[wire.Worker]:
+    """The programs that execute runs. Embedded, that is this server."""
+    if is_shared(app.settings):
+        return [shown(each) for each in await read_workers(app.programs)]
+    return [await _own(app)] if app.role.serves else []
+
+
+async def _own(app: App) -> wire.Worker:
+    facts, engines = app.programs.facts, await app.service.engines.reports()
+    offer = Offer(
+        slots=app.slots.total,
+        taken=app.slots.taken,
+        engines={
+            each.engine.name: EngineOffer(
+                path=each.installed.path,
+                probe=each.installed.probe,
+                signed_in=each.installed.signed_in,
+                slots=app.slots.limit(each.engine.name),
+                taken=app.slots.taken_by(each.engine.name),
+            )
+            for each in engines
+            if each.installed is not None
+        },
+        draining=app.worker.draining,
+    )
+    (program,) = await app.programs.living()
+    return shown(worker_of(replace(program, facts=replace(facts, offer=offer.document))))
 
 
 async def readiness(app: App) -> wire.Readiness:

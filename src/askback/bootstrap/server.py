@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from askback.bootstrap import App
 from askback.bootstrap.data_folder import keep_token
-from askback.bootstrap.health import health, make_metrics, readiness, send_metrics
+from askback.bootstrap.health import health, make_metrics, readiness, send_metrics, workers
 from askback.bootstrap.links import make_links, make_tokens
 from askback.bootstrap.mcp import McpFace
 from askback.bootstrap.push import make_push
@@ -76,6 +76,7 @@ def web_server(app: App, port: int) -> WebServer:
         metrics=metrics,
         health=partial(health, app),
         readiness=partial(readiness, app),
+        workers=partial(workers, app),
         bodies=BodyLimits(
             run_bytes=settings.limits.body_bytes,
             upload_bytes=settings.limits.upload_bytes,
@@ -89,7 +90,14 @@ def web_server(app: App, port: int) -> WebServer:
         audit=AuditTrail(store=app.store, clock=app.clock),
         push=make_push(app, tokens, sessions),
     )
-    pages = Pages(app.service, app.clock, partial(health, app), app.store, device=_device(settings))
+    pages = Pages(
+        app.service,
+        app.clock,
+        partial(health, app),
+        app.store,
+        workers=None if app.fleet is None else partial(workers, app),
+        device=_device(settings),
+    )
     mcp = McpFace(context, api(context), skill_tools=settings.mcp.skill_tools)
     made = application(
         pages.around(api(context, {MCP: mcp})),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from askback.wire.artifacts import Artifact
 from askback.wire.audit import AuditEntry
 from askback.wire.questions import Interaction
 from askback.wire.runs import Event, PendingQuestion, Result, Run
+from askback.wire.server import Worker
 
 
 class LocalRuns:
@@ -93,6 +94,12 @@ class LocalRuns:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def workers(self) -> Sequence[Worker]:
+        """The programs that execute runs. This one does not count."""
+        from askback.bootstrap.health import workers
+
+        return await workers(self._app)
 
     async def cancel(self, run_id: str) -> Run:
         run = await self._service.cancel(run_id, by=system_user())

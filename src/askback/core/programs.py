@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 
 class ProgramKind(StrEnum):
@@ -32,14 +34,17 @@ class ProgramFacts:
     runs_dir: str | None = None
     draining: bool = False
     """Whether it claims no more runs, because it is about to end."""
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    """What it offers to others: see `installed.fleet.Offer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that is alive."""
+    """A program that is alive, or was until a short while ago."""
 
     name: str
     facts: ProgramFacts
     started_at: datetime
     lease_until: datetime | None = None
     """When it counts as dead unless it renews its lease; None: it is alive as long as its process is."""
+    alive: bool = True

@@ -225,6 +225,19 @@ async def list_models(request: Request, context: Context, *, name: str) -> Respo
     return json_response(await context.service.engines.models(name))
 
 
+@engines_router.add(
+    "GET /v1/workers",
+    "List workers",
+    scopes=(AccessScope.READ,),
+    whole_server=True,
+    returns=wire.WorkerList,
+    description="All workers.",
+)
+async def list_workers(request: Request, context: Context) -> Response:
+    """The programs that execute runs: their machines, engines and slots. What they show is a few seconds old."""
+    return json_response(wire.WorkerList(items=tuple(await context.workers())))
+
+
 @server_router.add(
     "GET /healthz",
     "Health",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -42,7 +42,7 @@ from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
 from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
-from askback.wire.server import Health, Readiness
+from askback.wire.server import Health, Readiness, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +62,7 @@ class Context:
     metrics: Metrics
     health: Callable[[], Awaitable[Health]]
     readiness: Callable[[], Awaitable[Readiness]]
+    workers: Callable[[], Awaitable[Sequence[Worker]]]
     bodies: BodyLimits
     body_memory: BodyMemory
     bundle_bytes: int

@@ -27,7 +27,7 @@ REFRESH_SEC = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOffer:
-    """An engine that a program has. `slots`: how many of its processes may run there, if it has a limit of its own."""
+    """An engine that a program has. `slots`: how many of its processes may run there, if it is limited separately."""
 
     path: str
     probe: Probe
@@ -99,9 +99,11 @@ class FleetWorker:
 
 
 class Fleet:
-    """`read` returns the rows of all programs that execute runs; `own` is the name of this program."""
+    """`read` returns the rows of all programs that execute runs; `own` tells the name of this program."""
 
-    def __init__(self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: str, slots: Slots | None) -> None:
+    def __init__(
+        self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: Callable[[], str], slots: Slots | None
+    ) -> None:
         self._read = read
         self._own = own
         self._slots = slots
@@ -128,7 +130,7 @@ class Fleet:
 
     @property
     def others(self) -> list[FleetWorker]:
-        return [each for each in self.working if each.name != self._own]
+        return [each for each in self.working if each.name != self._own()]
 
     @property
     def total_slots(self) -> int:
@@ -154,7 +156,7 @@ class Fleet:
     def reason(self, engine: str) -> str:
         """Why a queued run of this engine does not run yet."""
         reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
-        if self._slots is not None and engine not in self._slots.absent:
+        if self._slots is not None and self._slots.offers(engine):
             reasons.add(self._slots.reason(engine))
         return next((each for each in ("starting", "engine_slots", "slots") if each in reasons), "no_worker")
 

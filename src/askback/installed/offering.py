@@ -15,6 +15,7 @@ from askback.process.slots import Slots
 log = logging.getLogger(__name__)
 
 _LOOK_SEC = 5.0
+_TELL_SEC = 0.5
 
 
 class Offering:
@@ -30,6 +31,7 @@ class Offering:
         only: Collection[str],
         labels: Mapping[str, str],
         draining: Callable[[], bool],
+        publish: Callable[[Offer], None],
     ) -> None:
         self._engines = engines
         self._setups = setups
@@ -38,6 +40,7 @@ class Offering:
         self._only = frozenset(only)
         self._labels = dict(labels)
         self._draining = draining
+        self._publish = publish
         self._found: dict[str, Installed] = {}
         self.look()
 
@@ -45,12 +48,22 @@ class Offering:
         """Find the engines that are here, without asking their programs."""
         here = {name for name, engine in self._engines.items() if self._probes.has(engine, self._setups[name])}
         offered = here & self._only if self._only else here
-        self._slots.absent = frozenset(self._engines.keys() - offered)
+        self._slots.only = frozenset(offered)
         self._found = {name: found for name, found in self._found.items() if name in offered}
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._tell())
+
+    async def _tell(self) -> None:
         while True:
-            for name in self._engines.keys() - self._slots.absent:
+            self._publish(self.current)
+            await asyncio.sleep(_TELL_SEC)
+
+    async def _watch(self) -> None:
+        while True:
+            for name in sorted(self._slots.only or ()):
                 await self._probe(name)
             await asyncio.sleep(_LOOK_SEC)
             await asyncio.to_thread(self.look)

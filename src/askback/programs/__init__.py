@@ -47,6 +47,10 @@ class Programs(Protocol):
         """All programs that are alive. Embedded, only this one is known."""
         ...
 
+    async def known(self) -> Sequence[Program]:
+        """As `living`, with programs that were alive until a short while ago and did not leave."""
+        ...
+
     def exclusive(self) -> AbstractAsyncContextManager[None]:
         """Only one of all programs is in such a block at a time. Raises `Unavailable` if another does not leave it."""
         ...

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -103,6 +104,11 @@ class LeasedPrograms:
 
     async def living(self) -> Sequence[Program]:
         return await self._store.read(program_rows.living)
+
+    async def known(self) -> Sequence[Program]:
+        found = await self._store.read(program_rows.known)
+        alive = await self.alive([each.name for each in found if each.alive])
+        return [replace(each, alive=each.name in alive) for each in found]
 
     async def forget_dead(self) -> None:
         # First the rows: without its file, a killed program would be alive until its lease is over.

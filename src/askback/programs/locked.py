@@ -69,6 +69,9 @@ class LockedPrograms:
     async def living(self) -> Sequence[Program]:
         return (self._registered,)
 
+    async def known(self) -> Sequence[Program]:
+        return await self.living()
+
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
         lock = await self._exclusive_lock()

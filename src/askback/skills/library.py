@@ -67,12 +67,13 @@ class Library:
         skills_dirs: tuple[Path, ...] = (),
         limits: ZipLimits | None = None,
         config_names: frozenset[str] = frozenset(),
-        archives: PackageArchives | None = None,
         shelf: Shelf | None = None,
+        archives: PackageArchives | None = None,
     ) -> None:
         """`config_names` are the names of the engines' configuration, which no package may contain.
 
-        `archives`: packages for every machine; None if this is the only one. `shelf`: by default, files below the root.
+        `shelf` has the list of installed skills; by default, files below the root. `archives`: where packages are stored
+        for every machine; None if this is the only one.
         """
         self._archives = archives
         self._packages = root / "packages"

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -41,7 +41,7 @@ from askback.web import (
     translations,
 )
 from askback.web.page_context import Page, PageContext, environment
-from askback.wire.server import Health
+from askback.wire.server import Health, Worker
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +61,14 @@ class Pages:
         health: Callable[[], Awaitable[Health]],
         entries: AuditStore,
         *,
+        workers: Callable[[], Awaitable[Sequence[Worker]]] | None = None,
         device: Lifetime = DEVICE,
     ) -> None:
         self._context = PageContext(
             service=service,
             clock=clock,
             health=health,
+            workers=workers,
             audit=entries,
             languages=translations.load(),
             templates=environment(),

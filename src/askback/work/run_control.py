@@ -6,6 +6,7 @@ import asyncio
 from enum import StrEnum
 
 from askback.core.runs import Run
+from askback.store.turns import Ticket
 
 
 class StopReason(StrEnum):
@@ -29,6 +30,8 @@ class RunControl:
         self.reason: StopReason | None = None
         self.run: Run | None = None
         """The run as of the last known change; it may have changed since."""
+        self.ticket: Ticket | None = None
+        """What the run was taken with, as long as it holds a slot."""
         self._stop = asyncio.Event()
         self._change = asyncio.Event()
 

@@ -121,14 +121,14 @@ class Vitals:
 
     async def _check_database(self) -> None:
         try:
-            waiting = await self._store.queued({SHARED}, without_engines=(), limit=1)
+            waiting = await self._store.longest_queued({SHARED})
             await self._store.write_nothing()
         except Unavailable as error:
             # This is public, and the message names files on this machine.
             self._database = error.code
             return
         self._database = "ok"
-        oldest = (self._clock() - waiting[0].updated_at).total_seconds() if waiting else None
+        oldest = None if waiting is None else (self._clock() - waiting.updated_at).total_seconds()
         self.oldest_queued_sec = None if oldest is None else max(0.0, oldest)
 
     @property

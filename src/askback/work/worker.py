@@ -1,4 +1,4 @@
-"""The worker: claims queued runs, first come first served, while it has slots, and executes their turns.
+"""The worker: takes queued runs from the queue while it has slots, claims them, and executes their turns.
 
 The task that executed a turn may keep its process warm while the run waits (`work.warm`). Its slot is free then. The next
 claim of the run hands it to that task.
@@ -35,8 +35,8 @@ from askback.core.signals import (
 from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.store.turns import Room, Ticket
 from askback.work.prewarm import Prewarming
-from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor, executing
@@ -81,7 +81,7 @@ class Worker:
         self._active: dict[str, RunControl] = {}
         self._executing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._queue = QueueView(self._store, self._owners)
+        self._queue = self._store.turns(self._owners)
         self._stopping = False
         self._suspended = False
         self._draining = False
@@ -138,7 +138,7 @@ class Worker:
         self._suspended = False
         if not self._stopping:
             self._prewarming.resume()
-        self._queue.note_left()
+        self._queue.note({UNKNOWN_RUN: None})
         self._wake.set()
 
     async def run(self) -> None:
@@ -146,7 +146,12 @@ class Worker:
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
-                services = (self._listen(changes.wait), self._warm.pool.watch(), self._prewarming.refill(group))
+                services = (
+                    self._listen(changes.wait),
+                    self._queue.tend(self._wake.set),
+                    self._warm.pool.watch(),
+                    self._prewarming.refill(group),
+                )
                 background = [group.create_task(each) for each in services]
                 while not self._stopping and (self._active or not self._draining):
                     self._wake.clear()
@@ -156,6 +161,7 @@ class Worker:
                     task.cancel()
         finally:
             changes.close()
+            await self._queue.close()
             self.ended.set()
 
     async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
@@ -190,24 +196,28 @@ class Worker:
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
-        tried: set[str] = set()
+        tried: set[tuple[str, int]] = set()
         try:
             while not (self.draining or self._suspended) and self._slots.free > 0:
-                runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
-                if tried.issuperset(run.id for run in runs):
-                    if runs:
-                        self._queue.note_left()
+                tickets = await self._queue.take(self._room())
+                names = {(ticket.run.id, ticket.run.epoch) for ticket in tickets}
+                if self.draining or self._suspended or names <= tried:
+                    for ticket in tickets:
+                        self._queue.put_back(ticket)
                     return
-                tried.update(run.id for run in runs)
-                await self._claim_all(runs, group)
+                tried |= names
+                await self._claim_all(tickets, group)
         except Unavailable as error:
-            self._queue.note_left()
             log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
-    async def _claim_all(self, runs: Sequence[Run], group: asyncio.TaskGroup) -> None:
+    def _room(self) -> Room:
+        engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
+        return Room(total=self._slots.free, engines=engines)
+
+    async def _claim_all(self, tickets: Sequence[Ticket], group: asyncio.TaskGroup) -> None:
         """A claimed run is executed even if the claim of another one failed."""
-        claims = await asyncio.gather(*(self._claim_one(run) for run in runs), return_exceptions=True)
+        claims = await asyncio.gather(*(self._claim_one(ticket) for ticket in tickets), return_exceptions=True)
         for claimed in claims:
             if isinstance(claimed, tuple):
                 run, parked = claimed
@@ -220,13 +230,14 @@ class Worker:
             if isinstance(failed, BaseException):
                 raise failed
 
-    async def _claim_one(self, run: Run) -> tuple[Run, Parked | None] | None:
+    async def _claim_one(self, ticket: Ticket) -> tuple[Run, Parked | None] | None:
         """The claimed run, and its warm process if there is one.
 
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
+        run = ticket.run
         if not self._slots.take(run.engine):
-            self._queue.note_left()
+            self._queue.put_back(ticket)
             return None
         parked = self._warm.pool.take(run.id)
         try:
@@ -237,9 +248,12 @@ class Worker:
             if parked is not None:
                 self._warm.pool.give_up(parked, DropReason.RUN)
             if not isinstance(error, Conflict | NotFound):
+                self._queue.put_back(ticket)
                 raise
+            self._queue.done(ticket)
             return None
-        self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
+        control = self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
+        control.ticket = ticket
         return claimed, parked
 
     async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
@@ -291,6 +305,9 @@ class Worker:
         if not held.has_slot:
             return
         held.has_slot = False
+        if held.control.ticket is not None:
+            self._queue.done(held.control.ticket)
+            held.control.ticket = None
         # A run that was queued again may have been claimed again by now.
         if self._active.get(held.run.id) is held.control:
             del self._active[held.run.id]

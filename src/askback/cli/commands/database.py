@@ -119,14 +119,14 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     if address is None:
         return _print_sqlite(settings, as_json=as_json)
     from askback.store import postgres
-    from askback.store.postgres import errors
+    from askback.store.postgres import schema
 
     now = postgres.status(address)
     if as_json:
         output.print_json(_view(now))
         return 0 if now.fits else 1
     if not now.fits:
-        raise errors.misfit(address, now.found, now.known)
+        raise schema.misfit(address, now)
     output.print_line(f"PostgreSQL {now.server}, format {now.found}: the tables fit")
     return 0
 
@@ -137,6 +137,8 @@ def _view(found: SchemaStatus) -> dict[str, Any]:
         "server": found.server,
         "format": found.found,
         "needed_format": found.known,
+        "queue_format": found.queue[-1] if found.queue else None,
+        "needed_queue_format": found.queue_known[-1],
         "fits": found.fits,
     }
 

@@ -1,4 +1,4 @@
-"""`askback serve`: the HTTP API and the page, and unless it is told otherwise the worker, in one process."""
+"""`askback serve`: the HTTP API and the page, and unless that is switched off the worker, in one process."""
 
 from __future__ import annotations
 

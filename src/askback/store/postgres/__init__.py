@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import psycopg
@@ -13,8 +14,10 @@ from askback.core.audit import AuditEntry
 from askback.store.postgres import errors, schema
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import PATIENCE_SEC, Server
+from askback.store.postgres.mending import Mending, Return
 from askback.store.postgres.readers import Readers
 from askback.store.postgres.records import PostgresRecords
+from askback.store.postgres.turns import JobTurns
 from askback.store.postgres.wake import Wake
 from askback.store.postgres.writers import Writers
 from askback.store.sql.connection import Connection
@@ -22,6 +25,8 @@ from askback.store.sql.store import SqlStore
 from askback.store.sql.writes import Change, Write
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _OPENING_SEC = 5.0
 """How long to wait for the server when a store is opened: a command should not seem to hang."""
@@ -83,6 +88,20 @@ class PostgresStore(SqlStore):
 
     async def write(self, work: Write) -> Change:
         return await self._writers.write(work)
+
+    def turns(self, owners: Collection[str]) -> JobTurns:
+        return JobTurns(self._server, self, owners)
+
+    async def return_job(self, job: int, run_id: str) -> None:
+        """Put a job back that was fetched."""
+        await self.write(Return(job=job, run_id=run_id))
+
+    async def mend_queue(self) -> Sequence[str]:
+        mended = (await self.write(Mending())).requeued
+        if mended:
+            log.warning("%s queued runs had no job; they have one again", len(mended))
+            self._listeners.notify_elsewhere(mended)
+        return mended
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         forgotten = await super().forget(run_ids, audit)

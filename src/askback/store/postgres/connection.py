@@ -15,6 +15,7 @@ from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
+from askback.store.postgres.jobs import JobPlaces
 from askback.store.sql.connection import Dialect, Values, first_rows
 
 SCHEMA = "askback"
@@ -96,6 +97,10 @@ class PostgresConnection:
 
     def statements(self, file: str) -> Mapping[str, str]:
         return DIALECT.statements(file)
+
+    @property
+    def places(self) -> JobPlaces:
+        return JobPlaces(self, self.raw)
 
     def execute(self, sql: str, values: Any = None, /) -> psycopg.Cursor[tuple[Any, ...]]:
         return self.raw.execute(translated(sql, values), values)

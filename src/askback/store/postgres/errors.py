@@ -80,23 +80,26 @@ def _first_line(error: psycopg.Error) -> str:
 
 
 def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
-    """The tables are missing, or those of an older version."""
-    version = "" if found is None else f" (format {found}, this Askback needs {known})"
+    """The tables, or those of the queue, are missing or of an older version."""
+    version = "" if found is None or found == known else f" (format {found}, this Askback needs {known})"
     message = (
         f"the tables in {place(address)} do not fit{version}; create or upgrade them with: askback database upgrade"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
-def misfit(address: str, found: int, known: int) -> Unavailable:
-    """The tables have another version than this program needs."""
-    return newer(address, found, known) if found > known else unfit(address, found, known)
-
-
 def newer(address: str, found: int, known: int) -> Unavailable:
     message = (
         f"{place(address)} was written by a newer Askback (format {found}, this one supports {known}) and was left"
         " unchanged; upgrade Askback, or use another database"
+    )
+    return Unavailable(RefusalCode.STORE_NEWER, message)
+
+
+def newer_queue(address: str, found: str) -> Unavailable:
+    message = (
+        f"the queue in {place(address)} has the tables of a newer Procrastinate ({found}) and was left unchanged;"
+        " upgrade the package procrastinate, or use another database"
     )
     return Unavailable(RefusalCode.STORE_NEWER, message)
 

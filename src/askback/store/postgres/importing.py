@@ -17,6 +17,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.files.records import stored_secret
 from askback.store.postgres import errors, imported_records, schema
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.postgres.jobs import JobPlaces
 from askback.store.sql.rows import load_run
 from askback.store.sql.search import searched_text
 from askback.store.sqlite.connection import SqliteConnection
@@ -39,8 +40,6 @@ TABLES = (
 """In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
-_IGNORED = frozenset({"migrations", "commits", "programs"})
-"""The tables that have nothing of a server."""
 _STEP = 1000
 
 Progress = Callable[[str, int, int], None]
@@ -101,8 +100,7 @@ def _import(given: Source, source: SqliteConnection, target: PostgresConnection,
 
 
 def _refuse_used(target: PostgresConnection) -> None:
-    found = target.fetch("SELECT tablename FROM pg_tables WHERE schemaname = :schema", {"schema": SCHEMA})
-    for table in sorted(name for (name,) in found if name not in _IGNORED and not name.startswith("procrastinate_")):
+    for table in (*TABLES, "collections"):
         if target.value(f"SELECT EXISTS (SELECT 1 FROM {table})"):
             place = errors.place(target.raw.info.dsn)
             message = (
@@ -141,8 +139,12 @@ def _values(table: str, row: Mapping[str, Any]) -> Iterator[Any]:
 
 def fill_queue(source: SqliteConnection, target: PostgresConnection) -> int:
     """Queue the runs that are queued in the folder, in the same order."""
-    rows = source.fetch("SELECT run, owner, engine FROM queue ORDER BY position")
-    target.executemany("INSERT INTO queue (run, owner, engine) VALUES (?, ?, ?)", rows)
+    rows = source.fetch(
+        "SELECT runs.number, runs.doc FROM queue JOIN runs ON runs.number = queue.run ORDER BY position"
+    )
+    places = JobPlaces(target, target.raw)
+    for number, doc in rows:
+        places.add(number, load_run(doc))
     return len(rows)
 
 

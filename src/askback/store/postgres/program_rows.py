@@ -48,6 +48,9 @@ SELECT name, boot_id FROM programs
 WHERE name IN (SELECT value FROM json_each(:names) AS names (value)) AND lease_until > now()
 """
 _LIVING = "SELECT name, doc, started_at, lease_until FROM programs WHERE lease_until > now() ORDER BY started_at, name"
+_KNOWN = """
+SELECT name, doc, started_at, lease_until, lease_until > now() FROM programs ORDER BY started_at, name
+"""
 _REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:names) AS names (value))"
 _FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(:lock, 0))"
@@ -80,6 +83,14 @@ def living(connection: Connection) -> Sequence[Program]:
     return [
         Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until)
         for name, doc, started_at, until in connection.fetch(_LIVING)
+    ]
+
+
+def known(connection: Connection) -> Sequence[Program]:
+    """Also those whose lease is over, until they are forgotten."""
+    return [
+        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until, alive=alive)
+        for name, doc, started_at, until, alive in connection.fetch(_KNOWN)
     ]
 
 

@@ -22,6 +22,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.store.sql import connection as shared
 from askback.store.sql import search
 from askback.store.sql.connection import Values
+from askback.store.sql.queue import PlaceRows
 from askback.store.sqlite import errors
 
 T = TypeVar("T")
@@ -54,6 +55,10 @@ class SqliteConnection(apsw.Connection):
 
     def statements(self, file: str) -> Mapping[str, str]:
         return DIALECT.statements(file)
+
+    @property
+    def places(self) -> PlaceRows:
+        return PlaceRows(self)
 
     def fetch(self, sql: str, values: Values | None = None) -> list[Any]:
         """Fetch all rows at once: an unfinished statement would prevent checkpoints of the log."""
