@@ -17,7 +17,7 @@ from support import postgres
 from support.api import calling, get, over, reach, reply, start, waiting
 from support.data_folder import ASK, FINISH, World
 from support.postgres import databases
-from support.program import Ran, askback, until
+from support.program import Ran, Terminal, askback, until
 from support.server import Server
 
 ENV = {"ASKBACK_SLOTS": "1"}
@@ -219,6 +219,24 @@ def test_what_cannot_be_imported_is_left_as_it_is(world: World, address: str) ->
     assert (full.code, "is not empty" in full.stderr) == (1, True), full.stderr
     no_database = askback(world, "database", "import", str(second))
     assert (no_database.code, "ASKBACK_DATABASE" in no_database.stderr) == (2, True), no_database.stderr
+
+
+ENTRIES = """
+WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 2500)
+INSERT INTO audit (at, actor, via, action) SELECT number, 'ada', 'api', 'run.create' FROM numbers
+"""
+
+
+def test_a_terminal_shows_how_far_an_import_is(world: World, address: str) -> None:
+    world.data_dir.mkdir(parents=True, mode=0o700)
+    with closing(open_writer(world.data_dir / "askback.db")) as connection:
+        connection.execute(ENTRIES)
+    words = ("database", "import", str(world.data_dir))
+    with Terminal(world, *words, env={"ASKBACK_DATABASE": address}) as terminal:
+        shown = terminal.ended()
+    assert shown.code == 0, shown.stderr
+    for text in ("audit: 1000 of 2500", "audit: 2500 of 2500\n", "askback serve --data-dir"):
+        assert text in shown.stderr
 
 
 @pytest.mark.contract("M-10")

@@ -113,15 +113,13 @@ def _refuse_used(target: PostgresConnection) -> None:
 def _copy(source: SqliteConnection, target: PostgresConnection, table: str, progress: Progress) -> int:
     columns = [row[1] for row in source.fetch(f"SELECT * FROM pragma_table_info('{table}')")]
     total, copied = int(source.value(f"SELECT count(*) FROM {table}")), 0
-    progress(table, 0, total)
     names = ", ".join([*columns, *_added(table)])
     with target.raw.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
         for values in source.execute(f"SELECT {', '.join(columns)} FROM {table}"):
             copy.write_row(tuple(_values(table, dict(zip(columns, values, strict=True)))))
             copied += 1
-            if copied % _STEP == 0:
+            if copied % _STEP == 0 or copied == total:
                 progress(table, copied, total)
-    progress(table, copied, total)
     return copied
 
 
