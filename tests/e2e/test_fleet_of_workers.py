@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from support.data_folder import FINISH, World
 from support.postgres import databases
 from support.program import askback, until, work_folder
 from support.server import Server
-from support.workers import Worker, install_second_engine, know_second_engine
+from support.workers import Worker, install_second_engine, know_second_engine, machine_for_second_engine
 
 ASKING = {"ask": {"interaction_id": "colour", "prompt": "Which colour?"}}
 HELD = [{"touch": "started"}, {"wait_for": "go"}, ASKING]
@@ -38,8 +37,8 @@ class Site:
         return Worker(self.world, *args, env=LEASE | know_second_engine(self.world.folder) | env)
 
     def second_worker(self, *args: str) -> Worker:
-        """Its machine has the engine `second` as well."""
-        return self.worker(*args, **install_second_engine(self.world.folder, sys.executable))
+        """The engine `second` can be installed on its machine."""
+        return self.worker(*args, **machine_for_second_engine(self.world.folder))
 
     def workers(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get("/v1/workers").json()["items"]
@@ -104,6 +103,9 @@ def test_a_turn_runs_only_on_a_worker_that_has_its_engine(site: Site) -> None:
         run = get(site.client, foreign)
         assert (run["state"], run["queue_reason"]) == ("queued", "no_worker")
         with site.second_worker("--slots", "2", "--engines", "second") as second:
+            until(lambda: len(site.workers()) == 2)
+            assert get(site.client, foreign)["queue_reason"] == "no_worker"
+            install_second_engine(site.world.folder)
             reach(site.client, foreign, "waiting_user")
             until(lambda: site.has("second"))
             assert site.has("scripted")

@@ -69,6 +69,12 @@ def rows_of_database(address: str, like: dict[str, list[dict[str, Any]]]) -> dic
     return found
 
 
+def jobs_of(address: str) -> int:
+    name = address.partition("@/")[2].partition("?")[0]
+    counted = databases.server.execute("SELECT count(*) FROM askback.procrastinate_jobs WHERE status = 'todo'", name)
+    return int(counted[0][0])
+
+
 def _sorted(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: repr(list(row.values())))
 
@@ -135,6 +141,7 @@ def test_a_server_goes_on_in_postgresql_with_everything_it_had(world: World, add
     done = importing(world, address, "--json")
     assert done.code == 0, done.stderr
     assert done.json["rows"]["runs"] == len(before["runs"]) == 5
+    assert jobs_of(address) == len(before.pop("queue"))
     after = rows_of_database(address, before)
     assert after.keys() == before.keys()
     for table, rows in before.items():

@@ -59,9 +59,14 @@ def upgrade(settings: Settings, as_json: bool) -> int:
     elif before.fits:
         output.to_stderr("the tables fit already; nothing was changed")
     else:
-        done = "created" if before.found == 0 else f"upgraded from format {before.found}"
-        output.to_stderr(f"the tables were {done}: format {after.found}")
+        output.to_stderr(f"the tables were {_done(before, after)}: format {after.found}")
     return 0
+
+
+def _done(before: SchemaStatus, after: SchemaStatus) -> str:
+    if before.found == 0:
+        return "created"
+    return "upgraded for the queue" if before.found == after.found else f"upgraded from format {before.found}"
 
 
 @command.command("import")

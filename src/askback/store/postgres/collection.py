@@ -189,7 +189,7 @@ class RowCollection(Generic[R]):
     def _commit(self, link: Link, change: _Change) -> None:
         """Commit the open transaction. If its connection is lost, look whether it was committed, or repeat it."""
         try:
-            link.use(lambda connection: self._write(connection, change))
+            link.resume(lambda connection: self._write(connection, change))
         except ConnectionLost:
             self._shared.server.patiently(lambda: link.use(lambda connection: self._repeat(connection, change)))
 
@@ -228,7 +228,7 @@ class RowCollection(Generic[R]):
 
 def _roll_back(link: Link) -> None:
     with contextlib.suppress(ConnectionLost):
-        link.use(_end)
+        link.resume(_end)
 
 
 def _end(connection: PostgresConnection) -> None:

@@ -18,6 +18,7 @@ from askback.files.records import stored_secret
 from askback.store.postgres import errors, imported_records, schema
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.postgres.jobs import JobPlaces
+from askback.store.postgres.limits import Limits
 from askback.store.sql.rows import load_run
 from askback.store.sql.search import searched_text
 from askback.store.sqlite.connection import SqliteConnection
@@ -40,7 +41,7 @@ TABLES = (
 """In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
-_IGNORED = frozenset({"migrations", "commits", "programs"})
+_IGNORED = frozenset({"migrations", "queue_migrations", "commits", "programs"})
 """The tables that have nothing of a server."""
 _STEP = 1000
 
@@ -67,7 +68,7 @@ def import_folder(
         files = str((runs_dir or folder / "runs").absolute())
         owner = schema.DataFolder(id=stored_secret(folder / "database-id"), runs_dir=files, shared=False)
         try:
-            with closing(PostgresConnection.open(address)) as target:
+            with closing(PostgresConnection.open(address, Limits(statement_sec=0))) as target:
                 imported = _import(source, target, folder, owner, progress)
         except psycopg.Error as error:
             raise errors.unavailable(error, address) from error

@@ -122,7 +122,6 @@ class RunExecutor:
                 return TurnLost(epoch=epoch, at=clock())
             try:
                 await self._begin_files(run)
-                await fetch_files(self._context, run, self._control)
                 await record_inherited(self._context, run)
                 await record_start(self._context, run)
                 self._process = await self._new_process(run)
@@ -146,8 +145,8 @@ class RunExecutor:
                 return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock(), kept=run.kept)
             return TurnLost(epoch=epoch, at=clock())
         else:
-            await continue_live(self._context, run)
             try:
+                await continue_live(self._context, run)
                 await fetch_files(self._context, run, self._control)
             except Stopped:
                 await self.end()
@@ -159,6 +158,8 @@ class RunExecutor:
             await begin_files(self._context, run, self._control)
         else:
             await continue_live(self._context, run)
+        # Beside what the last turn left, there may be new files: an answer can have some.
+        await fetch_files(self._context, run, self._control)
 
     def _put_back(self, run: Run) -> TurnSignal:
         """The turn is executed again: nothing of it has happened, or what it left is not stored."""
