@@ -156,7 +156,7 @@ def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, cap
             with pytest.raises(Unavailable):
                 await app.files.check()
             # The engine has ended, and the run has not.
-            await until(lambda: "a turn waits for the store of files" in caplog.text)
+            await until(lambda: "cannot be stored, trying again" in caplog.text)
             assert (await app.store.get(run_id)).state is RunState.RUNNING
             bucket.turn(Door.OPEN)
             ended = await over(app, run_id)
@@ -181,7 +181,7 @@ def test_a_turn_whose_files_are_not_stored_is_executed_by_the_next_program(
             await until(begun.exists)
             stored.rename(elsewhere)
             go.touch()
-            await until(lambda: "a turn waits for the store of files" in caplog.text)
+            await until(lambda: "cannot be stored, trying again" in caplog.text)
         elsewhere.rename(stored)
         async with world.working(config, serving=True) as app:
             ended = await over(app, run_id)
