@@ -37,8 +37,9 @@ class Site:
         return Worker(self.world, *args, env=LEASE | know_second_engine(self.world.folder) | env)
 
     def second_worker(self, *args: str) -> Worker:
-        """The engine `second` can be installed on its machine."""
-        return self.worker(*args, **machine_for_second_engine(self.world.folder))
+        """The engine `second` can be installed on its machine, and has one slot there."""
+        env = machine_for_second_engine(self.world.folder)
+        return self.worker(*args, **env, ASKBACK_ENGINES__SECOND__SLOTS="1")
 
     def workers(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get("/v1/workers").json()["items"]
@@ -112,17 +113,17 @@ def test_a_turn_runs_only_on_a_worker_that_has_its_engine(site: Site) -> None:
             held = site.held_run(engine="scripted")
             other = start(site.client, "held", engine="scripted")
             until(lambda: get(site.client, other).get("queue_reason") == "slots")
-            at_second = [site.held_run(engine="second") for _ in range(2)]
-            by_label = {worker["labels"].get("zone"): worker for worker in until_taken(site, [1, 2])}
+            at_second = site.held_run(engine="second")
+            next_there = start(site.client, "held", engine="second")
+            until(lambda: get(site.client, next_there).get("queue_reason") == "engine_slots")
+            by_label = {worker["labels"].get("zone"): worker for worker in until_taken(site, [1, 1])}
             assert [engine["name"] for engine in by_label["eu"]["engines"]] == ["scripted"]
             assert [engine["name"] for engine in by_label[None]["engines"]] == ["second"]
             assert by_label[None]["pid"] == second.process.pid
-            for run_id in (held, *at_second):
+            for run_id in (held, at_second, other, next_there):
+                until(lambda run_id=run_id: (work_folder(site.world, run_id) / "started").exists())
                 site.let_go(run_id)
                 reach(site.client, run_id, "waiting_user")
-            until(lambda: (work_folder(site.world, other) / "started").exists())
-            site.let_go(other)
-            reach(site.client, other, "waiting_user")
             assert second.kill(signal.SIGTERM) == 0
         until(lambda: site.has("second", 0))
 

@@ -241,7 +241,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
-        await check_sandbox(settings, spawner)
+        if role.executes:
+            await check_sandbox(settings, spawner)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,
