@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from contract_book import open_book
 from support import postgres
+from support.object_store import CREDENTIALS, Bucket, S3Server
 from support.postgres import databases
 
 
@@ -43,6 +44,25 @@ def _shares_with_its_module(item: pytest.Item) -> bool:
 def _database_server() -> Iterator[None]:
     yield
     databases.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Started for the first test that uses it."""
+    pytest.importorskip("obstore")
+    server = S3Server(tmp_path_factory.mktemp("moto"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A new bucket, with its credentials in the environment."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    made = s3_server.make_bucket()
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

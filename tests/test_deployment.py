@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import image_check  # noqa: E402
 
-UNIT = ROOT / "deploy/askback.service"
+UNITS = [ROOT / "deploy/askback.service", ROOT / "deploy/askback-worker.service"]
 STEPS = image_check.steps((ROOT / "Dockerfile").read_text())
 
 
@@ -80,21 +80,23 @@ def test_compose_builds_a_stage_publishes_on_loopback_and_keeps_the_data() -> No
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", UNITS, ids=lambda path: path.stem)
+def test_systemd_accepts_the_unit(tmp_path: Path, file: Path) -> None:
     program = tmp_path / "askback"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    unit = tmp_path / "askback.service"
-    unit.write_text(UNIT.read_text().replace("/opt/askback/bin/askback", str(program)))
+    unit = tmp_path / file.name
+    unit.write_text(file.read_text().replace("/opt/askback/bin/askback", str(program)))
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (ran.returncode, "askback.service" in ran.stderr) == (0, False), ran.stderr
+    assert (ran.returncode, file.name in ran.stderr) == (0, False), ran.stderr
 
 
-def test_the_unit_delegates_its_control_group_and_leaves_the_sandbox_possible() -> None:
+@pytest.mark.parametrize("file", UNITS, ids=lambda path: path.stem)
+def test_the_unit_delegates_its_control_group_and_leaves_the_sandbox_possible(file: Path) -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(UNIT.read_text())
+    unit.read_string(file.read_text())
     service = dict(unit["Service"])
     assert (service["Delegate"], service["NoNewPrivileges"], service["User"]) == ("yes", "yes", "askback")
     # Each of these would make bubblewrap fail.

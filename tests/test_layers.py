@@ -27,7 +27,7 @@ LAYERS = (
     ("service", "webhooks", "work"),
     ("submission",),
     ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),
-    ("wire",),
+    ("programs", "wire"),
     ("engines", "process", "skills", "store", "telemetry"),
     ("stored_files",),
     ("files",),

@@ -57,15 +57,24 @@ class Deletion:
         await self._delete(await asyncio.to_thread(self._workspaces.marked_for_deletion))
 
     async def _delete(self, run_ids: Sequence[str]) -> int:
-        pool = self._pools.sweeping
-        return await self._forget([run_id for run_id in run_ids if await pool.run(self._remove, run_id, admitted=True)])
+        return await self._forget([run_id for run_id in run_ids if await self._try_to_remove(run_id)])
+
+    async def _try_to_remove(self, run_id: str) -> bool:
+        """A run whose stored files cannot be reached now is deleted another time."""
+        try:
+            return await self._pools.sweeping.run(self._remove, run_id, admitted=True)
+        except Unavailable as error:
+            log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
+            return False
 
     def _remove(self, run_id: str) -> bool:
         """Files first: until they are gone, the run can still be found, and deleted again."""
         try:
             self._workspaces.mark_for_deletion(run_id)
-            self._workspaces.remove(run_id)
+            # The stored files of the run name its uploads. If the store is down, nothing is removed here, either.
             self._uploads.release(run_id)
+            self._workspaces.remove_stored(run_id)
+            self._workspaces.remove(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
             return False

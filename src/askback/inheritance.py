@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,6 +22,7 @@ from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 from askback.process import locks
+from askback.process.homes import HomeMissing, Homes
 from askback.process.pools import Checkpoint, Pool
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
@@ -43,8 +44,16 @@ class Continuable:
 
 class Inheritance:
     def __init__(
-        self, *, store: RunStore, workspaces: Workspaces, pool: Pool, engines: Engines, warm: WarmPool
+        self,
+        *,
+        store: RunStore,
+        workspaces: Workspaces,
+        pool: Pool,
+        engines: Engines,
+        warm: WarmPool,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self._store = store
         self._workspaces = workspaces
         self._pool = pool
@@ -97,10 +106,9 @@ class Inheritance:
         portable = isinstance(self._engines.get(run.engine), PortableEngine)
         if not _is_still(run) or run.handle is None or run.env_names or not portable:
             return Continuable()
-        workspace = self._workspaces.of(run.id)
-        if not await self._pool.run(lambda: workspace.started):
+        kept = await self._fork_points(run)
+        if kept is None:
             return Continuable()
-        kept = await self._pool.run(workspace.fork_points)
         asked, questions = await self._store.interactions(run.id), []
         for each in asked:
             in_session = each.attempt_number >= run.handle.created_at_turn
@@ -110,6 +118,16 @@ class Inheritance:
             if each.asks_secrets and each.answered_by:
                 return Continuable(questions=tuple(questions))
         return Continuable(session=True, questions=tuple(questions))
+
+    async def _fork_points(self, run: Run) -> Collection[int] | None:
+        """The turns before which the session is kept; None if the run has no files."""
+        workspace = self._workspaces.of(run.id)
+        if await self._pool.run(lambda: workspace.started):
+            return await self._pool.run(workspace.fork_points)
+        if self._homes is None or run.kept is None:
+            return None
+        # They are in the archive, with the newest questions.
+        return range(run.attempt_number - workspace.most_fork_points + 1, run.attempt_number + 1)
 
     async def fork(self, decision: Decision, origin: Origin, source: Run) -> Decision:
         """The first decision of a run that starts with a question of the source."""
@@ -157,6 +175,7 @@ class Inheritance:
         try:
             before = await self._turn_after(source, origin)
             await self._drop_process(source)
+            await self._bring(source)
             await self._pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
@@ -176,6 +195,17 @@ class Inheritance:
                 f"run {source.id} was continued while it was copied; try again when it is over or waits for an answer"
             )
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
+
+    async def _bring(self, source: Run) -> None:
+        """Its files may be on another machine."""
+        if self._homes is None:
+            return
+        try:
+            brought = await self._homes.bring(source)
+        except HomeMissing as problem:
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no files: {problem}") from None
+        if not brought:
+            raise _busy(source)
 
     async def _drop_process(self, source: Run) -> None:
         """End the warm process of a waiting run: nothing may write while its files or its session are copied.

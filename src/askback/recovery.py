@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
-from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
+from askback.core.errors import Conflict, NotFound, Unavailable
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
 from askback.process.fresh_folders import FreshFolders
-from askback.process.locks import FileLock, Instances
-from askback.process.tree import Tree
+from askback.process.tree import Tree, boot_id
 from askback.process.workspace import Workspaces
+from askback.programs import Programs
 from askback.store.base import Store, move
 
 log = logging.getLogger(__name__)
 
 _CHECK_SEC = 5.0
-_LOCK_POLL_SEC = 0.05
-_LOCK_WAIT_SEC = 60.0
-"""How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
 
 
 class Recovery:
@@ -35,41 +33,66 @@ class Recovery:
         self,
         *,
         store: Store,
-        instances: Instances,
+        programs: Programs,
         workspaces: Workspaces,
         fresh_folders: FreshFolders,
         clock: Callable[[], datetime],
+        check_sec: float | None = None,
     ) -> None:
+        """`check_sec`: how often the leader looks for runs of dead programs."""
         self._store = store
-        self._instances = instances
+        self._programs = programs
         self._workspaces = workspaces
         self._fresh_folders = fresh_folders
         self._clock = clock
+        self._check_sec = check_sec
 
     async def run(self) -> None:
+        """Every few seconds, for the leader of all servers."""
+        while True:
+            await asyncio.sleep(self._check_sec or _CHECK_SEC)
+            await self._tried(self._restart_lost())
+
+    async def tidy(self) -> None:
+        """Every few seconds, for every server: remove what killed programs of this machine left in its folders."""
         while True:
             await asyncio.sleep(_CHECK_SEC)
-            try:
-                await self.restart_all()
-            except (Unavailable, OSError) as error:
-                log.error("runs of dead programs cannot be restarted yet: %s", error)
+            await self._tried(self._remove_leftovers())
+
+    async def _tried(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (Unavailable, OSError) as error:
+            log.error("runs of dead programs cannot be restarted yet: %s", error)
 
     async def restart_all(self) -> None:
         """For a server: adopt the runs of dead programs, and restart those that were being executed."""
+        await self._remove_leftovers()
+        await self._restart_lost()
+
+    async def _remove_leftovers(self) -> None:
         await asyncio.to_thread(self._workspaces.remove_kept_sign_ins)
         await self._remove_fresh_folders()
-        for owner in await self._store.owners():
-            if owner != SHARED and not self._instances.is_alive(owner):
-                await self._adopt_all_of(owner)
-        for run in await self._store.held():
-            if run.owner == SHARED:
+        await self._programs.forget_dead()
+
+    async def _restart_lost(self) -> None:
+        owners = set(await self._store.owners()) - {SHARED}
+        for owner in owners - await self._programs.alive(owners):
+            await self._adopt_all_of(owner, SHARED)
+        held = [run for run in await self._store.held() if run.owner == SHARED]
+        alive = await self._programs.alive({run.worker for run in held if run.worker is not None})
+        for run in held:
+            if run.worker not in alive:
                 with suppress(NotFound):
                     await self.restart(run)
-        self._instances.forget_dead()
+        await self._store.mend_queue()
 
     async def _remove_fresh_folders(self) -> None:
         """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""
-        for run_id in await asyncio.to_thread(self._fresh_folders.left_behind):
+        noted = await asyncio.to_thread(self._fresh_folders.noted)
+        alive = await self._programs.alive(set(noted.values()))
+        left = [run_id for run_id, program in noted.items() if program not in alive]
+        for run_id in await asyncio.to_thread(self._fresh_folders.unused, left):
             try:
                 await self._store.get(run_id)
             except NotFound:
@@ -79,39 +102,26 @@ class Recovery:
 
     async def restart(self, run: Run) -> Run:
         """Restart a run whose worker has died. Returns any other run unchanged."""
-        if run.worker is None or self._instances.is_alive(run.worker):
+        if run.worker is None or await self._programs.alive({run.worker}):
             return run
-        async with self._exclusive():
+        async with self._programs.exclusive():
             now = await self._store.get(run.id)
             # Another program may have restarted it since; what is alive then belongs to its new turn.
             return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
 
-    @asynccontextmanager
-    async def _exclusive(self) -> AsyncIterator[None]:
-        """Only one program on the data folder restarts a run at a time."""
-        lock = await self._lock()
-        try:
-            yield
-        finally:
-            lock.release()
-
-    async def _lock(self) -> FileLock:
-        try:
-            async with asyncio.timeout(_LOCK_WAIT_SEC):
-                lock = self._instances.take_exclusive()
-                while lock is None:
-                    await asyncio.sleep(_LOCK_POLL_SEC)
-                    lock = self._instances.take_exclusive()
-                return lock
-        except TimeoutError:
-            message = "another program on this data folder has been restarting runs for too long; end it and try again"
-            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+    async def take_back(self, left_by: str) -> None:
+        """Continue the runs that this program owned under its last name, unless another program has adopted them."""
+        for run in await self._adopt_all_of(left_by, self._programs.name):
+            with suppress(NotFound):
+                await self.restart(run)
 
     async def _end(self, run: Run) -> Run:
-        tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
-        if not await tree.end(grace_sec=0):
-            log.error("what is left of a turn cannot be ended; the run is not restarted", extra={"run": run.id})
-            return run
+        # On another machine, its guardian ended the turn before the lease of its program was over.
+        if run.process is None or run.process.boot_id == boot_id():
+            tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
+            if not await tree.end(grace_sec=0):
+                log.error("what is left of a turn cannot be ended; the run is not restarted", extra={"run": run.id})
+                return run
         await asyncio.to_thread(self._remove_sign_ins, run)
         lost = TurnLost if run.state is RunState.RUNNING else ProcessLost
         with suppress(Conflict):
@@ -125,8 +135,10 @@ class Recovery:
         except OSError as error:
             log.error("a sign-in cannot be removed from a run's home: %s", error, extra={"run": run.id})
 
-    async def _adopt_all_of(self, owner: str) -> None:
+    async def _adopt_all_of(self, owner: str, by: str) -> Sequence[Run]:
+        adopted = []
         for run in await self._store.owned_by(owner):
             with suppress(Conflict, NotFound):
-                signal = Adopted(owner=SHARED, left_by=owner, at=self._clock())
-                await move(self._store, run.id, signal, seen=run)
+                signal = Adopted(owner=by, left_by=owner, at=self._clock())
+                adopted.append(await move(self._store, run.id, signal, seen=run))
+        return adopted

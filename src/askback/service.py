@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, AuditEntry, entry
@@ -32,14 +32,16 @@ from askback.following.run_events import RunEvents
 from askback.following.run_versions import RunVersions
 from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
-from askback.process.locks import Instances, is_held
-from askback.process.pools import Pools
-from askback.process.slots import Slots
+from askback.process.homes import Homes
+from askback.process.locks import is_held
+from askback.process.pools import Checkpoint, Pools
+from askback.process.stored_artifacts import RunArtifacts, artifacts_of
 from askback.process.tree import Tree
-from askback.process.versions import Version, Versions
+from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
+from askback.programs import Programs
 from askback.recovery import Recovery
 from askback.skills.library import Library
 from askback.skills.summary import masked
@@ -64,6 +66,11 @@ class Result:
     """What it has changed in its workdir; None if it has none."""
 
 
+class QueueReasons(Protocol):
+    def reason(self, engine: str) -> str:
+        """Why a queued run of this engine does not run yet."""
+
+
 class Service:
     """`store` is for reading runs, questions and events; every change goes through a method of this class."""
 
@@ -74,24 +81,26 @@ class Service:
         library: Library,
         engines: EnginesHere,
         workspaces: Workspaces,
-        owner: str,
-        instances: Instances,
+        owner: Callable[[], str],
+        programs: Programs,
         recovery: Recovery,
         deletion: Deletion,
-        slots: Slots,
+        queue: QueueReasons,
         warm: WarmPool,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
+        homes: Homes | None = None,
     ) -> None:
+        self._homes = homes
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
-        self._instances = instances
+        self._programs = programs
         self._recovery = recovery
-        self._slots = slots
+        self._queue = queue
         self._warm = warm
         self._clock = clock
         self._new_id = new_id
@@ -172,7 +181,7 @@ class Service:
         wanted = interaction_id or pending.interaction_id
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
-        owner = run.owner if self.owned_elsewhere(run) else self._owner
+        owner = run.owner if await self.owned_elsewhere(run) else self._owner()
         at = self._clock()
         signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by.plain, at=at)
         audit = entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
@@ -180,7 +189,7 @@ class Service:
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
-        if not (run.sticky and run.pending_interaction and run.worker) or self._instances.is_alive(run.worker):
+        if not (run.sticky and run.pending_interaction and run.worker) or await self._programs.alive({run.worker}):
             return run
         run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
@@ -204,7 +213,7 @@ class Service:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
         except (AskbackError, OSError):
-            await self.pools.files.run(workspace.drop_input, key, admitted=True)
+            await self.pools.files.run(workspace.drop_input, key, file.name, admitted=True)
             raise
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
@@ -213,6 +222,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
+            if self._homes is not None:
+                await self._homes.drop_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
@@ -247,17 +258,19 @@ class Service:
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
-        if run.owner != self._owner and self._instances.is_alive(run.owner):
+        if run.owner != self._owner() and await self._programs.alive({run.owner}):
             raise Conflict(
                 RefusalCode.RUN_HELD,
                 f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
             )
-        signal = Adopted(owner=self._owner, left_by=run.owner, at=self._clock())
+        signal = Adopted(owner=self._owner(), left_by=run.owner, at=self._clock())
         return await self._recovery.restart(await move(self.store, run_id, signal, seen=run))
 
-    def owned_elsewhere(self, run: Run) -> bool:
+    async def owned_elsewhere(self, run: Run) -> bool:
         """Whether another program executes the run: one that is running, or any server."""
-        return run.owner != self._owner and (run.owner == SHARED or self._instances.is_alive(run.owner))
+        if run.owner in (self._owner(), SHARED):
+            return run.owner != self._owner()
+        return bool(await self._programs.alive({run.owner}))
 
     # Reading.
 
@@ -299,13 +312,13 @@ class Service:
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         run = await self.store.get(run_id)
-        workspace = self._workspaces.of(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
-        found = await self.pools.files.run_abandonable(
-            lambda checkpoint: Versions(workspace).with_turns(
-                itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), turn
-            )
-        )
+
+        def look(checkpoint: Checkpoint) -> list[Artifact]:
+            view = self._artifacts_of(run_id)
+            return with_turns(view.index(), itertools.islice(view.artifacts(checkpoint), MAX_LISTED), turn)
+
+        found = await self.pools.files.run_abandonable(look)
         return found if run.state.final else await self._masked(run_id, found)
 
     async def _masked(self, run_id: str, found: Sequence[Artifact]) -> Sequence[Artifact]:
@@ -327,15 +340,22 @@ class Service:
             raise Invalid(RefusalCode.INPUT_INVALID, f"the last turn of run {run_id} is {had}", missing)
         return await self.pools.files.run(self._diff, run_id, path, from_turn, to_turn)
 
-    def _history(self, run_id: str, path: str) -> tuple[Versions, Sequence[Version]]:
-        versions = Versions(self._workspaces.of(run_id))
-        known = versions.index().get(path, ())
+    def _artifacts_of(self, run_id: str) -> RunArtifacts:
+        """Call it in a thread."""
+        return artifacts_of(self._workspaces.of(run_id))
+
+    def _opened(self, run_id: str, path: str, view: RunArtifacts) -> BinaryIO:
+        opened = view.open(path)
+        if opened is None:
+            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
+        return opened
+
+    def _history(self, run_id: str, path: str) -> tuple[RunArtifacts, Sequence[Version]]:
+        view = self._artifacts_of(run_id)
+        known = view.index().get(path, ())
         if not known:
-            opened = self._workspaces.of(run_id).open_artifact(path)
-            if opened is None:
-                raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
-            opened.close()
-        return versions, known
+            self._opened(run_id, path, view).close()
+        return view, known
 
     def _diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
         versions, known = self._history(run_id, path)
@@ -349,21 +369,18 @@ class Service:
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
         await self.store.get(run_id)
-        opened = await self.pools.files.run(self._workspaces.of(run_id).open_artifact, path)
-        if opened is None:
-            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
-        return opened
+        return await self.pools.files.run(lambda: self._opened(run_id, path, self._artifacts_of(run_id)))
 
     async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""
         await self.store.get(run_id)
-        workspace, pool = self._workspaces.of(run_id), self.pools.zipping
-        bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(max_bytes, checkpoint))
+        pool = self.pools.zipping
+        bundle = await pool.run_abandonable(lambda checkpoint: self._artifacts_of(run_id).bundle(max_bytes, checkpoint))
         return bundle.pieces(pool)
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._slots.reason(run.engine) if run.state is RunState.QUEUED else None
+        return self._queue.reason(run.engine) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""

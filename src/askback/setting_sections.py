@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from askback.core.labels import NAME_PATTERN
+from askback.core.labels import NAME_PATTERN, label_problems
 from askback.setting_types import Program, Unit
 from askback.trust import Shown
 
@@ -93,6 +93,15 @@ class ServerSettings(Section):
         if token is not None and (len(token) < _MIN_TOKEN_CHARS or len(set(token)) < _MIN_DISTINCT_CHARS):
             raise ValueError(_WEAK_TOKEN)
         return token
+
+
+class FleetSettings(Section):
+    lease_sec: float = Field(
+        20,
+        ge=5,
+        le=600,
+        description="For several programs on one PostgreSQL database: for how long one counts as alive after it last reached the database, in seconds. After that, others continue its runs; it ends its own engines before.",
+    )
 
 
 class Limits(Section):
@@ -250,6 +259,36 @@ class EngineSettings(Section):
     network: Literal["host", "no-loopback", "none"] | None = Field(
         None, description="What this engine can connect to; default: the top-level `network`."
     )
+
+
+class WorkerSettings(Section):
+    host: str = Field("127.0.0.1", min_length=1, description="Address for `/healthz`, `/readyz` and `/metrics`.")
+    port: int = Field(
+        8766, ge=0, le=65535, description="Port for them; 0 picks a free one. Each worker of a machine needs its own."
+    )
+    engines: tuple[str, ...] = Field(
+        (),
+        examples=[["codex", "claude"]],
+        description="The engines that it executes turns of; default: all that are installed.",
+    )
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        examples=[{"zone": "eu"}],
+        description="Texts by name that the list of workers shows, for people. They do not affect which runs it executes.",
+    )
+    drain_sec: float = Field(
+        60,
+        ge=0,
+        le=TEN_YEARS_SEC,
+        description="How long it waits for turns in progress when it is stopped, in seconds. Then they go back to the queue.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        if problems := list(label_problems(labels)):
+            raise ValueError(problems[0])
+        return labels
 
 
 class WarmSettings(Section):

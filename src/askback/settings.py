@@ -45,6 +45,7 @@ from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
     EngineSettings,
+    FleetSettings,
     Limits,
     LogSettings,
     McpSettings,
@@ -53,6 +54,7 @@ from askback.setting_sections import (
     ServerSettings,
     TelemetrySettings,
     WarmSettings,
+    WorkerSettings,
     default_slots,
 )
 from askback.text.formatting import nearest
@@ -123,6 +125,23 @@ class Settings(BaseSettings):
             " See [PostgreSQL](../guides/postgresql.md)."
         ),
     )
+    files: str | None = Field(
+        None,
+        pattern=r"^((s3|gs|az)://[^\s@#]+|(file://)?/\S.*)$",
+        examples=["s3://bucket/askback"],
+        description=(
+            "Where uploads, skill packages and the files of runs are stored so that every machine can use them: `s3://`,"
+            " `gs://`, `az://`, or a folder that the machines share. Default: only in the data folder."
+            " Needs `askback[files]`. See [stored files](../guides/files.md)."
+        ),
+    )
+    runs_dir: Path | None = Field(
+        None,
+        description=(
+            "The folder in which engines work, one folder per run; default: `runs` in the data folder. Sessions of engines"
+            " contain this path, so it must be the same on all machines that share a database."
+        ),
+    )
     slots: int = Field(
         default_factory=default_slots,
         ge=1,
@@ -183,6 +202,14 @@ class Settings(BaseSettings):
     server: ServerSettings = Field(
         default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
     )
+    fleet: FleetSettings = Field(
+        default_factory=FleetSettings,
+        description="How several programs work on one database. See [PostgreSQL](../guides/postgresql.md).",
+    )
+    worker: WorkerSettings = Field(
+        default_factory=WorkerSettings,
+        description="What `askback worker` executes and where it reports. See [workers](../guides/workers.md).",
+    )
     warm: WarmSettings = Field(
         default_factory=WarmSettings,
         description="How many processes of waiting runs are kept, and how large they may be.",
@@ -210,7 +237,12 @@ class Settings(BaseSettings):
     _files: tuple[Path, ...] = PrivateAttr(())
 
     @property
-    def files(self) -> tuple[Path, ...]:
+    def runs(self) -> Path:
+        """The folder with the folders of the runs."""
+        return self.data_dir / "runs" if self.runs_dir is None else self.runs_dir
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
         """The files that these settings were read from. They may contain secrets."""
         return self._files
 

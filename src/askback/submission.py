@@ -38,7 +38,9 @@ from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.base import Engine
 from askback.inheritance import Continuable, Inheritance, check_workdir
 from askback.installed.engines import EnginesHere
+from askback.process.homes import Homes, NotKept
 from askback.process.pools import Pools
+from askback.process.stored_run import uploaded_package_key
 from askback.process.workdirs import Workdirs
 from askback.process.workspace import Workspaces
 from askback.skills.library import Library
@@ -128,12 +130,13 @@ class Submissions:
         workspaces: Workspaces,
         inheritance: Inheritance,
         pools: Pools,
-        owner: str,
+        owner: Callable[[], str],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         private_webhooks: bool,
         workdirs: Workdirs,
         prewarmed: Prewarmed,
+        homes: Homes | None = None,
         longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
@@ -149,6 +152,7 @@ class Submissions:
         self._longest_turn_sec = longest_turn_sec
         self._workdirs = workdirs
         self._prewarmed = prewarmed
+        self._homes = homes
 
     def reading(self, store: RunStore) -> Self:
         """The same on another view of the store."""
@@ -171,10 +175,10 @@ class Submissions:
             run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
         except (AskbackError, OSError):
             # Not if the request was canceled: its run may have been stored. What is left is swept.
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
             raise
         if run.id != run_id:
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
         return run
 
     async def continuable(self, run: Run) -> Continuable:
@@ -183,9 +187,11 @@ class Submissions:
     async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
         """The skill of a zip, checked like one that is installed, in the folder of its run."""
         folder = self._workspaces.of(run_id).package
-        return await self._pools.skills.run_abandonable(
+        package = await self._pools.skills.run_abandonable(
             lambda checkpoint: self._library.unpack(archive, folder, checkpoint)
         )
+        await self._pools.skills.run(self._library.store_unpacked, package, uploaded_package_key(run_id), admitted=True)
+        return package
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
         origin = wanted.origin
@@ -244,7 +250,7 @@ class Submissions:
             options=checked.options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-            owner=self._owner,
+            owner=self._owner(),
             created_by=wanted.created_by,
             summary=checked.summary,
             labels=_labels(wanted, source),
@@ -279,7 +285,7 @@ class Submissions:
             return asking
         await check_answer(self._pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner, by=by.plain, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner(), by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)
@@ -340,6 +346,8 @@ class Submissions:
                 limits = self._engines.copy_limits(decision.run.engine)
                 await self._inheritance.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
+            if source is not None:
+                decision = await self._keep(decision)
             audit = entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
             decision = replace(decision, audit=audit)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
@@ -350,11 +358,22 @@ class Submissions:
             await self._withdraw(run_id, wanted, reserved=reserved)
         return run
 
+    async def _keep(self, decision: Decision) -> Decision:
+        """The first turn may start on another machine, which needs the copies."""
+        if self._homes is None:
+            return decision
+        try:
+            kept = await self._homes.keep(decision.run, (), over=False, alive=False)
+        except NotKept as problem:
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [str(problem)]) from None
+        return replace(decision, run=decision.run.evolve(kept=kept))
+
     async def _withdraw(self, run_id: str, wanted: Submission, *, reserved: bool) -> None:
         if reserved:
             await self._prewarmed.release(run_id, untouched=not wanted.files)
+            await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
         else:
-            await self._pools.files.run(self._workspaces.remove, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         if wanted.origin is not None and wanted.origin.at is not None:
@@ -364,6 +383,8 @@ class Submissions:
         env = None
         if wanted.env:
             env = await self._pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
+            if self._homes is not None:
+                await self._homes.keep_pad(run_id)
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
 
 

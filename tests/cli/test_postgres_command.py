@@ -77,6 +77,23 @@ def test_a_database_belongs_to_one_data_folder(world: World, empty: str, tmp_pat
     assert "belongs to another data folder" in refused.stderr
 
 
+def test_data_folders_that_share_their_files_share_a_database_at_one_path(
+    world: World, empty: str, tmp_path: Path
+) -> None:
+    on(empty, world, "database", "upgrade")
+    shared = {"ASKBACK_DATABASE": empty, "ASKBACK_FILES": str(tmp_path / "stored")}
+    with databases.chosen(False):
+        other = World(tmp_path / "other")
+    assert askback(world, "runs", env=shared).code == 0
+    refused = askback(other, "runs", env=shared)
+    assert refused.code == 1
+    assert f"set `runs_dir` to {world.data_dir / 'runs'}" in refused.stderr
+    assert askback(other, "runs", env={**shared, "ASKBACK_RUNS_DIR": str(world.data_dir / "runs")}).code == 0
+    # Without a store of files, only the first folder has the files.
+    assert "belongs to another data folder" in on(empty, other, "runs").stderr
+    assert on(empty, world, "runs").code == 0
+
+
 def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
     on(empty, world, "database", "upgrade")
     name = empty.partition("@/")[2].partition("?")[0]
@@ -85,6 +102,21 @@ def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, 
         refused = on(empty, world, *words)
         assert refused.code == 1
         assert "newer Askback (format 99" in refused.stderr
+
+
+def test_a_queue_that_does_not_fit_is_refused(world: World, empty: str, server: PostgresServer) -> None:
+    made = on(empty, world, "database", "upgrade", "--json").json
+    assert made["queue_format"] == made["needed_queue_format"]
+    name = empty.partition("@/")[2].partition("?")[0]
+    [(last,)] = server.execute("SELECT max(name) FROM askback.queue_migrations", name)
+    server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{last}'", name)
+    assert on(empty, world, "database", "status", "--json").json["fits"] is False
+    assert "askback database upgrade" in on(empty, world, "runs").stderr
+    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES ('{last}'), ('99.00.00_01_later')", name)
+    for words in (("runs",), ("database", "upgrade"), ("database", "status")):
+        refused = on(empty, world, *words)
+        assert refused.code == 1
+        assert "newer Procrastinate (99.00.00_01_later)" in refused.stderr
 
 
 def test_unusable_addresses_are_explained_without_the_password(world: World, server: PostgresServer) -> None:

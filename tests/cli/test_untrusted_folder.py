@@ -138,6 +138,7 @@ LOOKS = [
     ("database",),
     ("database", "status"),
     ("database", "upgrade"),
+    ("database", "import", "nowhere"),
     ("mcp",),
     ("mcp", "install", "claude", "--print"),
     ("mcp", "uninstall", "claude"),
@@ -147,6 +148,8 @@ LOOKS = [
     ("run", "trip-planner", "--engine", "codex"),
     ("reply", "0123456789abcdef", "blue"),
     ("serve", "--port", "0"),
+    ("worker", "--port", "0"),
+    ("workers",),
     ("trust", "--list"),
 ]
 

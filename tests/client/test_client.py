@@ -390,7 +390,9 @@ def test_a_password_in_the_address_is_not_told() -> None:
     assert "@127.0.0.1:1" in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1", "ftp://127.0.0.1", "nonsense"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://127.0.0.1:99999", "http://[::1", "ftp://127.0.0.1", "nonsense"]
+)
 def test_a_server_that_is_not_there_is_told_so(url: str) -> None:
     with pytest.raises(ServerUnreachable) as raised, Client(url) as client:
         client.health()

@@ -142,10 +142,11 @@ def test_links_in_a_project_lead_nowhere(world: World, planted: str) -> None:
 def test_print_writes_nothing_and_options_are_passed_on(world: World) -> None:
     there = ("--url", "http://127.0.0.1:1")
     data = ("--data-dir", str(world.data_dir))
-    ran = askback(world, "mcp", *there, "install", "vscode", "--print")
-    assert ran.code == 0, ran.stderr
-    entry = json.loads(ran.stdout)["servers"]["askback"]
-    assert entry["args"][-5:] == ["mcp", *data, *there]
+    for words in (("mcp", *there, "install", "vscode"), ("mcp", "install", "vscode", *there)):
+        ran = askback(world, *words, "--print")
+        assert ran.code == 0, ran.stderr
+        entry = json.loads(ran.stdout)["servers"]["askback"]
+        assert entry["args"][-5:] == ["mcp", *data, *there]
     assert not (world.folder / "here/.vscode").exists()
 
 

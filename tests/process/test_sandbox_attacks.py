@@ -117,6 +117,21 @@ def test_no_secret_of_the_server_is_read_wherever_it_lies(world: World, sandbox:
 
 @pytest.mark.contract("Q-3")
 @pytest.mark.parametrize("sandbox", SANDBOXED)
+def test_other_runs_are_not_read_wherever_the_runs_are(world: World, sandbox: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/opt", prefix="askback-test-") as name:
+        other = Path(name, "runs", "another", "work", "answer")
+        other.parent.mkdir(parents=True)
+        other.write_text("secret")
+        stored = Path(name, "stored", "kept")
+        stored.parent.mkdir()
+        stored.write_text("secret")
+        plan: Plan = {"another run": ("read", str(other)), "stored file": ("read", str(stored))}
+        settings = f'runs_dir = "{name}/runs"\nfiles = "{name}/stored"\n'
+        assert got(Intrusion(world, sandbox, plan, settings=settings).report()) == []
+
+
+@pytest.mark.contract("Q-3")
+@pytest.mark.parametrize("sandbox", SANDBOXED)
 def test_what_other_users_may_not_read_is_hidden_from_an_engine_of_root(world: World, sandbox: str) -> None:
     if os.getuid() != 0:
         pytest.skip("only root may read these files, and the tests run as another user")

@@ -37,6 +37,12 @@ _UNDO = {
     ),
     11: ("DROP TABLE chat_messages",),
     12: ("DROP TABLE audit",),
+    13: (
+        "DROP INDEX queue_by_age",
+        "DROP INDEX queue_lanes",
+        "ALTER TABLE queue DROP COLUMN priority",
+        "CREATE INDEX queue_lanes ON queue (owner, engine)",
+    ),
 }
 """By the number of the migration. A new migration adds its entry."""
 

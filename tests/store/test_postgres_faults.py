@@ -110,6 +110,16 @@ async def sent(store: Store, run_id: str) -> list[int]:
     return [delivery.seq for delivery in (await store.deliveries(run_id, limit=200)).items]
 
 
+async def queued_epochs(run_id: str, address: str) -> list[int]:
+    """The epochs under which the run was queued, by the jobs that were added for it. Nobody takes them."""
+    name = address.partition("@/")[2].partition("?")[0]
+    sql = (
+        f"SELECT (args ->> 'epoch')::int FROM askback.procrastinate_jobs WHERE args ->> 'run' = '{run_id}' ORDER BY id"
+    )
+    return [epoch for (epoch,) in await asyncio.to_thread(databases.server.execute, sql, name)]
+
+
+@pytest.mark.contract("M-2")
 @pytest.mark.parametrize("forward", [False, True], ids=["before it arrives", "after it arrived"])
 def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: str, forward: bool) -> None:
     async def main() -> None:
@@ -124,6 +134,7 @@ def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: 
                     events = [event.type for event in await direct.events(name)]
                     run = await direct.get(name)
                     assert (events, run.version, len(await sent(direct, name))) == expected, number
+                    assert await queued_epochs(name, address) == [0, 1], number
                     await agrees_with_itself(direct, name)
                     if not cut:
                         break

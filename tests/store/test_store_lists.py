@@ -227,15 +227,15 @@ def test_closed_questions_are_listed_newest_first_page_by_page(open_store: OpenS
 # Turns.
 
 
-def test_turns_are_taken_first_come_first_served(open_store: OpenStore) -> None:
+def test_turns_of_one_kind_are_taken_first_come_first_served(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
             first = await waiting(store, new_run("first"))
             for name in ("second", "third"):
                 await create(store, new_run(name))
             await reply(store, first)
-            assert await queue(store) == ["second", "third", "first"]
-            assert await queue(store, limit=2) == ["second", "third"]
+            assert await queue(store) == ["first", "second", "third"]
+            assert await queue(store, limit=2) == ["first", "second"]
 
     asyncio.run(main())
 

@@ -21,6 +21,7 @@ LEFT_OUT = {
     "DELETE /v1/push/subscriptions/{subscription_id}": "as above",
     "POST /v1/push/subscriptions/{subscription_id}/test": "as above",
     "GET /metrics": "Prometheus reads it",
+    "GET /readyz": "load balancers read it",
 }
 
 

@@ -361,7 +361,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 
             server.store.owned_by = late  # type: ignore[method-assign]
             await server.recovery.restart_all()
-            assert not living.service.owned_elsewhere(await living.service.store.get(run.id))
+            assert not await living.service.owned_elsewhere(await living.service.store.get(run.id))
 
     run_async(main)
 

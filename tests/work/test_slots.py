@@ -1,4 +1,4 @@
-"""Slots: first come first served, bounded in all and per engine, and nobody starves."""
+"""Slots: bounded in all and per engine, and new runs start in the order they were queued."""
 
 from datetime import datetime
 from itertools import accumulate

@@ -76,15 +76,15 @@ def test_a_run_that_is_canceled_while_it_is_claimed_does_not_hold_up_the_next(tm
         async with opened(world.settings("slots = 1\n"), serving=True) as app:
             first, second = [await submit(app, skill) for _ in range(2)]
 
-            async def queued(real: Any, *args: Any, **rest: Any) -> Any:
-                found = await real(*args, **rest)
-                if first.id in [run.id for run in found]:
+            async def apply(real: Any, before: Run, decision: Decision) -> Run:
+                if claims(decision) and before.id == first.id:
                     await app.service.cancel(first.id)
                     if forgotten:
                         await app.store.forget([first.id])
-                return found
+                claimed: Run = await real(before, decision)
+                return claimed
 
-            during(app, "queued", queued)
+            during(app, "apply", apply)
             async with app.working(), asyncio.timeout(60):
                 assert (await over(app, second.id)).state is RunState.SUCCEEDED
         assert app.slots.taken == 0

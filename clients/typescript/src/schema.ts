@@ -288,7 +288,7 @@ export interface Engine {
   name: string;
   /** The display name. */
   title: string | null;
-  /** Whether it is installed on the server. */
+  /** Whether it is installed on the server, or on one of its workers. */
   found: boolean;
   /** The path of the program. */
   path: string | null;
@@ -304,6 +304,8 @@ export interface Engine {
   signed_in: boolean | null;
   /** What to do if it is not installed or not signed in. */
   advice: string | null;
+  /** How many programs start turns of it. Null with SQLite: this server does. */
+  workers: number | null;
 }
 
 /** Every known engine, by name. */
@@ -411,17 +413,21 @@ export interface FromRun {
 
 /** The state of the server. */
 export interface Health {
-  /** `failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
+  /** `failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
   status: "ok" | "degraded" | "failing";
   /** The version of Askback. */
   version: string;
   /** `ok`, or an error code. */
   database: string;
+  /** The store of `files`: `ok`, or an error code. Null if the settings name none. */
+  files: string | null;
   /** Free space for the data folder. */
   disk_free_bytes: number;
-  /** The engine processes. */
+  /** The engine processes of this server; if it executes no runs itself, those of all workers. */
   slots: Slots;
-  /** How long the next run has been queued. */
+  /** How many programs start turns, this server included. Null with SQLite. */
+  workers: number | null;
+  /** How long a run has been queued, at most. */
   oldest_queued_sec: number | null;
   /** The longest recent delay of the server's event loop. */
   loop_lag_sec: number;
@@ -799,6 +805,18 @@ export interface PushTest {
   error: string | null;
 }
 
+/** Whether a server or a worker should get work now. */
+export interface Readiness {
+  /** Sent with status 200 if true, else with 503. */
+  ready: boolean;
+  /** Whether its tables can be read and written: `ok`, or an error code. */
+  database: string;
+  /** Whether the data folder can be written to: `ok`, or an error code. */
+  files: string;
+  /** Whether it is being stopped and starts no more turns. */
+  draining: boolean;
+}
+
 /** When a webhook is notified again of a question that is still open. */
 export interface ReminderCreate {
   /** So many seconds after the question was asked, at least 60 apart. Default: as in the settings. */
@@ -893,8 +911,8 @@ export interface Run {
   started_at?: string;
   /** When the run reached its final state. */
   finished_at?: string;
-  /** Why a queued run has not started: no free slot, no free slot for its engine, or it is about to start. */
-  queue_reason?: "slots" | "engine_slots" | "starting";
+  /** Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, or no program that executes runs has its engine. */
+  queue_reason?: "slots" | "engine_slots" | "starting" | "no_worker";
 }
 
 /** A skill to run, with its input. */
@@ -1203,7 +1221,7 @@ export interface VersionList {
 export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "acp" | "askback";
 
 /** What a run may report without failing. */
-export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED";
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED" | "FILES_NOT_KEPT";
 
 /** A URL that is notified when the run changes its state. */
 export interface WebhookCreate {
@@ -1221,3 +1239,51 @@ export interface WebhookCreate {
 
 /** The format of the message. */
 export type WebhookKind = "standard" | "ntfy" | "slack" | "email" | "telegram" | "push";
+
+/** A program that executes runs: a worker, or a server. */
+export interface Worker {
+  /** Its name, new at every start. */
+  name: string;
+  /** `server`: it serves the API as well. */
+  kind: "worker" | "server";
+  /** The name of its machine. */
+  host: string;
+  /** The id of its process there. */
+  pid: number;
+  /** Its version of Askback. */
+  version: string;
+  /** `draining`: it is being stopped and starts no more turns. `gone`: it has not been heard of for a while. */
+  state: "alive" | "draining" | "gone";
+  /** For people: `worker.labels` of its settings. */
+  labels: { [key: string]: string };
+  /** Its engine processes. */
+  slots: Slots;
+  /** The engines whose turns it executes, by name. */
+  engines: Array<WorkerEngine>;
+  /** When it was started. */
+  started_at: string;
+}
+
+/** An engine as one worker has it. */
+export interface WorkerEngine {
+  /** The name for `POST /v1/runs`. */
+  name: string;
+  /** The version that it reports. */
+  version: string | null;
+  /** How its runs wait there. */
+  interactive_profile: ProfileKind;
+  /** Whether it is signed in there. Null if it is unknown. */
+  signed_in: boolean | null;
+  /** How many of its processes may run there, if it is limited separately. */
+  slots: number | null;
+  /** How many of its processes run there. */
+  taken: number;
+}
+
+/** The programs that execute runs, the oldest first. */
+export interface WorkerList {
+  /** All items. */
+  items: Array<Worker>;
+  /** Always null. */
+  next_cursor: null;
+}

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.files.records import FileRecords, Records, stored_secret
 from askback.settings import COMMON_DATABASE, Settings, common_database
+from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store
 
 DATABASE = "askback.db"
@@ -18,14 +20,15 @@ INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx inj
 def postgres_address(settings: Settings) -> str | None:
     """The address of the PostgreSQL database; None if the runs are in the data folder.
 
-    Raises `Unavailable` if the package of the extra `postgres` is missing.
+    Raises `Unavailable` if a package of the extra `postgres` is missing.
     """
     if settings.database in (None, "sqlite"):
         return None
     try:
+        import procrastinate  # noqa: F401
         import psycopg  # noqa: F401
     except ImportError as error:
-        message = f"`database` names a PostgreSQL server, but psycopg is not installed; {INSTALL}"
+        message = f"`database` names a PostgreSQL server, but {error.name} is not installed; {INSTALL}"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from error
     return settings.database
 
@@ -42,6 +45,36 @@ async def open_store(settings: Settings) -> Store:
     """Raises `Unavailable` if it cannot be opened."""
     with _naming_the_variable(settings):
         return await _open(settings)
+
+
+def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
+    """The records that belong to an open store. A server keeps them up to date."""
+    if postgres_address(settings) is None:
+        return FileRecords(settings.data_dir)
+    from askback.store.postgres import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    store.records.folder = settings.data_dir
+    if serving:
+        store.records.watch()
+    return store.records
+
+
+def open_records(settings: Settings) -> Records:
+    """The records for a command, which needs no store."""
+    address = postgres_address(settings)
+    if address is None:
+        return FileRecords(settings.data_dir)
+    from askback.store import postgres
+
+    return postgres.open_records(address)
+
+
+def shelf_of(settings: Settings, records: Records | None = None) -> Shelf | None:
+    """The list of skills in the database, in the given records or in those for a command. None: it is in the data folder."""
+    if postgres_address(settings) is None:
+        return None
+    return RecordShelf(records or open_records(settings))
 
 
 @contextmanager
@@ -62,10 +95,10 @@ async def _open(settings: Settings) -> Store:
         from askback.store.sqlite import SqliteStore
 
         return await SqliteStore.open(settings.data_dir / DATABASE)
-    from askback.http.tokens import stored_secret
-
     # An extra.
     from askback.store.postgres import PostgresStore
+    from askback.store.postgres.schema import DataFolder
 
     folder_id = await asyncio.to_thread(stored_secret, settings.data_dir / "database-id")
-    return await PostgresStore.open(address, folder_id=folder_id)
+    folder = DataFolder(id=folder_id, runs_dir=str(settings.runs.absolute()), shared=settings.files is not None)
+    return await PostgresStore.open(address, folder=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from askback.bootstrap.files import shared_folder
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
 from askback.engines.base import AskToolEngine, Engine, WarmEngine
@@ -39,12 +40,13 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows to an engine."""
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
-    return hidden(homes=homes, private=[settings.data_dir, *settings.files])
+    return hidden(homes=homes, private=[settings.data_dir, settings.runs, *shared_folder(settings), *settings.sources])
 
 
 def make_workdirs(settings: Settings) -> Workdirs:
     homes = hidden(homes=homes_of_users(user_home()), private=()).homes
-    return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes)
+    own_folders = [settings.runs, *shared_folder(settings)]
+    return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes, own_folders=own_folders)
 
 
 def networks(settings: Settings) -> dict[str, Network]:
@@ -82,6 +84,7 @@ def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Eng
     named = {key_name(("engines", name)): name for name in settings.engines} | {
         "default_engine": settings.default_engine
     }
+    named |= {f"worker.engines: {name}": name for name in settings.worker.engines}
     unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
     if unknown:
         problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]

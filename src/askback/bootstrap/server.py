@@ -5,9 +5,7 @@ Only a server imports this.
 
 from __future__ import annotations
 
-import asyncio
 import resource
-import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,9 +14,9 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from askback import __version__
 from askback.bootstrap import App
-from askback.bootstrap.engines import networks
+from askback.bootstrap.data_folder import keep_token
+from askback.bootstrap.health import health, make_metrics, readiness, send_metrics, workers
 from askback.bootstrap.links import make_links, make_tokens
 from askback.bootstrap.mcp import McpFace
 from askback.bootstrap.push import make_push
@@ -30,23 +28,14 @@ from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.invitations import Invitations
-from askback.http.metrics import Gauges, Metrics
 from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
 from askback.http.sessions import Lifetime, Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.http.token_uses import TokenUses
-from askback.http.tokens import Tokens, stored_secret
-from askback.process.isolation import Network
-from askback.process.warm import DropReason
+from askback.http.tokens import Tokens
 from askback.settings import Settings
 from askback.web.app import Pages
-from askback.wire import server as wire
-
-_NO_ISOLATION = (
-    "Engines run without a sandbox: each can read and change what the user of the server can,"
-    " including the server's token, its database and other runs."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,27 +53,30 @@ class WebServer:
 
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
-    settings, data_dir = app.settings, app.settings.data_dir
-    tokens = make_tokens(settings, app.clock)
-    uses = TokenUses(data_dir / "token-uses.json", app.clock)
-    key = stored_secret(data_dir / "link-key").encode()
+    settings, records = app.settings, app.records
+    tokens = make_tokens(settings, records, app.clock)
+    keep_token(settings, tokens.token)
+    uses = TokenUses(records, app.clock)
+    key = records.secret("link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
-    metrics = _metrics(app, streams)
-    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
+    metrics = make_metrics(app, streams)
+    sessions = Sessions(records, app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=make_links(settings, app.workspaces, tokens, app.clock),
+        links=make_links(records, app.workspaces, tokens, app.clock),
         sessions=sessions,
-        tokens=Tokens(data_dir / "tokens.json", app.clock),
+        tokens=Tokens(records, app.clock),
         main_digest=tokens.main_digest,
         token_uses=uses,
-        invitations=Invitations(data_dir / "invitations.json", app.clock, tokens.holder),
+        invitations=Invitations(records, app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
-        health=partial(_health, app),
+        health=partial(health, app),
+        readiness=partial(readiness, app),
+        workers=partial(workers, app),
         bodies=BodyLimits(
             run_bytes=settings.limits.body_bytes,
             upload_bytes=settings.limits.upload_bytes,
@@ -98,13 +90,21 @@ def web_server(app: App, port: int) -> WebServer:
         audit=AuditTrail(store=app.store, clock=app.clock),
         push=make_push(app, tokens, sessions),
     )
-    pages = Pages(app.service, app.clock, partial(_health, app), app.store, device=_device(settings))
+    pages = Pages(
+        app.service,
+        app.clock,
+        partial(health, app),
+        app.store,
+        workers=None if app.fleet is None else partial(workers, app),
+        device=_device(settings),
+    )
     mcp = McpFace(context, api(context), skill_tools=settings.mcp.skill_tools)
     made = application(
         pages.around(api(context, {MCP: mcp})),
         context,
         pages=pages,
         tokens=tokens,
+        current=records.current,
         failures=FailedSignIns(settings.server.failed_sign_ins),
         origins=settings.server.allowed_origins,
     )
@@ -117,46 +117,9 @@ def web_server(app: App, port: int) -> WebServer:
             context.sessions.watch,
             mcp.serve,
             partial(uses.watch, tokens.digests),
-            *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
+            *(() if app.exporter is None else (partial(send_metrics, app, metrics),)),
         ),
     )
-
-
-def _metrics(app: App, streams: Streams) -> Metrics:
-    exporter = app.exporter
-    metrics = Metrics(
-        Gauges(
-            slots_total=app.slots.total,
-            slots_taken=lambda: app.slots.taken,
-            streams=lambda: streams.count,
-            loop_lag_sec=lambda: app.vitals.loop_lag_sec,
-            warm_processes=lambda: app.warm.count,
-            warm_bytes=lambda: app.warm.memory_bytes,
-            warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
-            prewarmed_processes=lambda: app.prewarming.count,
-            prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
-            warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
-            spans=lambda: {} if exporter is None else exporter.counts,
-        ),
-        run_labels=app.settings.telemetry.metric_labels,
-    )
-    streams.measure_lag = metrics.event_lag.observe
-    app.observer.measure_commit = metrics.commit.observe
-    app.observer.add(metrics.observe)
-    return metrics
-
-
-async def _send_metrics(app: App, metrics: Metrics) -> None:
-    """Send the metrics to the collector again and again, and once more at the end."""
-    exporter = app.exporter
-    assert exporter is not None
-    try:
-        while True:
-            await asyncio.sleep(app.settings.telemetry.metrics_sec)
-            await metrics.refresh(app.store)
-            exporter.send_metrics(tuple(metrics.registry.collect()))
-    finally:
-        exporter.send_metrics(tuple(metrics.registry.collect()))
 
 
 def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
@@ -181,28 +144,3 @@ def _flush(context: Context, tokens: MainToken) -> None:
 def _device(settings: Settings) -> Lifetime:
     server = settings.server
     return Lifetime(idle=timedelta(days=server.device_idle_days), max_age=timedelta(days=server.device_days))
-
-
-async def _health(app: App) -> wire.Health:
-    vitals, database = app.vitals, await app.vitals.database()
-    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
-    isolation = await app.spawner.isolation()
-    return wire.Health(
-        status=degraded if database == "ok" and vitals.worker_alive else "failing",
-        version=__version__,
-        database=database,
-        disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
-        slots=wire.Slots(total=app.slots.total, taken=app.slots.taken),
-        oldest_queued_sec=vitals.oldest_queued_sec,
-        loop_lag_sec=round(vitals.loop_lag_sec, 3),
-        stuck=tuple(vitals.stuck),
-        sandbox=isolation.level,
-        telegram=None if app.telegram is None else app.telegram.state,
-        limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
-        isolation=wire.Isolation(
-            files="run" if isolation.hides_files else "user",
-            shares_folders=bool(isolation.shared),
-            network=min(networks(app.settings).values(), key=tuple(Network).index),
-            message=_NO_ISOLATION if not isolation.hides_files else "",
-        ),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from askback.wire.artifacts import Artifact
 from askback.wire.audit import AuditEntry
 from askback.wire.questions import Interaction
 from askback.wire.runs import Event, PendingQuestion, Result, Run
+from askback.wire.server import Worker
 
 
 class LocalRuns:
@@ -94,6 +95,12 @@ class LocalRuns:
             if cursor is None:
                 return
 
+    async def workers(self) -> Sequence[Worker]:
+        """The programs that execute runs. This one does not count."""
+        from askback.bootstrap.health import workers
+
+        return await workers(self._app)
+
     async def cancel(self, run_id: str) -> Run:
         run = await self._service.cancel(run_id, by=system_user())
         # If the program that executed it has died, nobody else ends what is left of its turn.
@@ -116,7 +123,7 @@ class LocalRuns:
             return None
         if run.owner == SHARED:
             return "its server is not running; start it with: askback serve"
-        return None if self._service.owned_elsewhere(run) else _continue(run)
+        return None if await self._service.owned_elsewhere(run) else _continue(run)
 
 
 def _continue(run: StoredRun) -> str:

@@ -38,6 +38,8 @@ _GROUPS = {
     },
     "Server": {
         "serve": "Serve the HTTP API and the page, and execute runs.",
+        "worker": "Execute runs of a server on another machine.",
+        "workers": "List the programs that execute runs.",
         "mcp": "Connect Claude Code, Codex and other MCP clients.",
         "acp": "Let an editor that speaks ACP run skills on a server.",
         "database": "Create and upgrade the tables in PostgreSQL.",

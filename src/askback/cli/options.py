@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from askback.settings import Settings
     from askback.trust import Untrusted
 
-_STARTS_ENGINES = {"run", "reply", "serve"}
+_STARTS_ENGINES = {"run", "reply", "serve", "worker"}
 """These commands refuse an untrusted settings file; the others warn and ignore it."""
 _MAX_KEYS = 12
 _MAX_WARNING = 10_000

@@ -57,7 +57,7 @@ async def resumable(service: Service) -> list[Run]:
     runs = list(pending.items)
     for state in (RunState.RUNNING, RunState.QUEUED):
         page = await service.store.list_runs(RunFilter(state=state), limit=_MAX_SHOWN)
-        runs += [run for run in page.items if not service.owned_elsewhere(run)]
+        runs += [run for run in page.items if not await service.owned_elsewhere(run)]
     return runs[:_MAX_SHOWN]
 
 

@@ -30,7 +30,18 @@ from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, HeldProcess, PendingQuestion, Result, Run, RunError, RunWarning
-from askback.wire.server import Engine, EngineModel, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload
+from askback.wire.server import (
+    Engine,
+    EngineModel,
+    EngineModels,
+    Health,
+    Skill,
+    SkillDetails,
+    SkillFile,
+    Upload,
+    Worker,
+    WorkerEngine,
+)
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -80,4 +91,6 @@ __all__ = [
     "Unauthorized",
     "Upload",
     "WaitTimedOut",
+    "Worker",
+    "WorkerEngine",
 ]

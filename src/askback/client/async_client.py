@@ -31,7 +31,7 @@ from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload
+from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload, Worker
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -295,6 +295,10 @@ class AsyncClient:
 
     async def engines(self) -> list[Engine]:
         return [each async for each in self._items(calls.engines())]
+
+    async def workers(self) -> list[Worker]:
+        """The programs that execute runs, with their engines and slots."""
+        return [each async for each in self._items(calls.workers())]
 
     async def models(self, engine: str) -> EngineModels:
         """The models that a run on this engine can name. `models` is None if the engine cannot list them."""

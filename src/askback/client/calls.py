@@ -19,7 +19,7 @@ from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, SkillFile, Upload
+from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, SkillFile, Upload, Worker
 from askback.wire.statistics import Statistics
 from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
@@ -300,6 +300,10 @@ def delete_skill(skill_id: str) -> Call[None]:
 
 def engines() -> Listing[Engine]:
     return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+
+
+def workers() -> Listing[Worker]:
+    return Listing(call=Call(method="GET", path="/v1/workers", returns=Page[Worker]))
 
 
 def models(engine: str) -> Call[EngineModels]:

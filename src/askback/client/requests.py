@@ -30,7 +30,8 @@ _USER = re.compile(r"//[^/?#]*@")
 def connection(
     url: str, token: str | None, timeout_sec: float, further: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The arguments of the httpx client."""
+    """The arguments of the httpx client. Raises `httpx.InvalidURL` for a port that cannot exist."""
+    _check_port(url)
     headers = {"User-Agent": f"askback/{__version__}", **(further or {})}
     if token and token.strip():
         headers["Authorization"] = f"Bearer {_sendable(token)}"
@@ -130,6 +131,13 @@ def written(target: Path) -> Iterator[Any]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _check_port(url: str) -> None:
+    """httpx accepts any number, and raises an `OverflowError` at the first request."""
+    port = httpx.URL(url).port
+    if port is not None and not 0 < port < 65_536:
+        raise httpx.InvalidURL(f"there is no port {port}; ports are 1 to 65535")
 
 
 def _is_local(url: str) -> bool:

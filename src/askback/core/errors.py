@@ -102,6 +102,7 @@ class WarningCode(StrEnum):
     WORKDIR_TURN_REPEATED = "WORKDIR_TURN_REPEATED"
     WORKDIR_GIT_CREATED = "WORKDIR_GIT_CREATED"
     ARTIFACTS_NOT_COLLECTED = "ARTIFACTS_NOT_COLLECTED"
+    FILES_NOT_KEPT = "FILES_NOT_KEPT"
 
 
 WARNING_MEANINGS: dict[WarningCode, str] = {
@@ -120,6 +121,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
+    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can continue only on the machine of its last turn.",
 }
 
 
@@ -161,11 +163,13 @@ class RefusalCode(StrEnum):
     STORE_CORRUPT = "STORE_CORRUPT"
     STORE_READ_ONLY = "STORE_READ_ONLY"
     STORE_UNUSABLE = "STORE_UNUSABLE"
+    FILES_UNAVAILABLE = "FILES_UNAVAILABLE"
     DISK_FULL = "DISK_FULL"
     FILES_UNREMOVABLE = "FILES_UNREMOVABLE"
     PORT_UNUSABLE = "PORT_UNUSABLE"
     RESOURCE_SHORTAGE = "RESOURCE_SHORTAGE"
     SERVER_BUSY = "SERVER_BUSY"
+    NO_WORKER = "NO_WORKER"
     BUNDLE_TOO_LARGE = "BUNDLE_TOO_LARGE"
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
 
@@ -205,12 +209,14 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
-    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used; try again after `Retry-After`.",
+    RefusalCode.FILES_UNAVAILABLE: "The store of `files`, such as a bucket, cannot be used; the message says why.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",
     RefusalCode.PORT_UNUSABLE: "The server cannot listen on that address.",
     RefusalCode.RESOURCE_SHORTAGE: "The machine is short of processes, memory or open files; try again after `Retry-After`.",
     RefusalCode.SERVER_BUSY: "Too many requests of this kind are waiting; try again after `Retry-After`.",
+    RefusalCode.NO_WORKER: "No program is there that executes runs, so no engine can be chosen; start a worker, or name the engine.",
     RefusalCode.BUNDLE_TOO_LARGE: "The run's files exceed the limit of one zip file; fetch them one by one.",
     RefusalCode.QUOTA_EXCEEDED: "A quota of the token is used up; try again after `Retry-After`.",
 }
@@ -306,11 +312,13 @@ REFUSAL_KINDS: dict[RefusalCode, type[AskbackError]] = {
     RefusalCode.STORE_CORRUPT: Unavailable,
     RefusalCode.STORE_READ_ONLY: Unavailable,
     RefusalCode.STORE_UNUSABLE: Unavailable,
+    RefusalCode.FILES_UNAVAILABLE: Unavailable,
     RefusalCode.DISK_FULL: Unavailable,
     RefusalCode.FILES_UNREMOVABLE: Unavailable,
     RefusalCode.PORT_UNUSABLE: Unavailable,
     RefusalCode.RESOURCE_SHORTAGE: Unavailable,
     RefusalCode.SERVER_BUSY: Unavailable,
+    RefusalCode.NO_WORKER: Unavailable,
     RefusalCode.BUNDLE_TOO_LARGE: Invalid,
     RefusalCode.QUOTA_EXCEEDED: Conflict,
 }

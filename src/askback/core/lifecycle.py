@@ -88,7 +88,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
         case TurnLost():
             return turns.restart(run, signal)
         case ProcessLost():
-            return _warned(waits.lose_process(run, signal), signal)
+            return _completed(waits.lose_process(run, signal), signal)
         case Adopted():
             return _adopt(run, signal)
         case _:
@@ -113,14 +113,16 @@ def _finish_after_exit(run: Run, signal: ProcessTreeEnded) -> Decision | Refusal
     held = run.state in (RunState.RUNNING, RunState.WAITING_USER)
     if not held or run.epoch != signal.epoch or not (run.cancel_requested or run.expired):
         return stale(run)
-    return _warned(finish_held(run, signal.at), signal)
+    return _completed(finish_held(run, signal.at), signal)
 
 
-def _warned(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessLost) -> Decision | Refusal:
-    """The same decision, with the warnings of the signal."""
-    if isinstance(decision, Refusal) or not signal.warnings:
+def _completed(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessLost) -> Decision | Refusal:
+    """The same decision, with the warnings and the files of the signal."""
+    if isinstance(decision, Refusal):
         return decision
-    run = decision.run.evolve(warnings=turns.merge_warnings(decision.run.warnings, signal.warnings))
+    run = decision.run.evolve(
+        warnings=turns.merge_warnings(decision.run.warnings, signal.warnings), kept=signal.kept or decision.run.kept
+    )
     warned = (event_factory.warned(warning, signal.at) for warning in signal.warnings)
     return replace(decision, run=run, events=(*warned, *decision.events))
 

@@ -234,6 +234,8 @@ class Run:
     worker: str | None = None
     process: ProcessIdentity | None = None
     handle: Handle | None = None
+    kept: str | None = None
+    """The archive of its files as its last turn left them, by its key in the store of `files`. None: only on its machine."""
     pending_interaction: Interaction | None = None
     interaction_ids: tuple[str, ...] = ()
     wait_deadline_at: datetime | None = None

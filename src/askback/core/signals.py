@@ -53,6 +53,8 @@ class TurnEnded:
     at: datetime
     usage: Usage | None = None
     warnings: tuple[RunWarning, ...] = ()
+    kept: str | None = None
+    """The archive of the run's files as the turn left them, which is stored already. None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,8 @@ class ProcessTreeEnded:
     epoch: int
     at: datetime
     warnings: tuple[RunWarning, ...] = ()
+    kept: str | None = None
+    """As in `TurnEnded`; None: the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,8 @@ class ProcessLost:
     at: datetime
     error: RunError | None = None
     warnings: tuple[RunWarning, ...] = ()
+    kept: str | None = None
+    """As in `TurnEnded`; None: the one before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
         version=run.version + 1,
         restarts=0,
         process=run.process if run.sticky else None,
+        kept=signal.kept,
         usage=usage,
         warnings=merge_warnings(run.warnings, warnings),
         updated_at=signal.at,

@@ -267,6 +267,22 @@ class RenewingEngine(Engine, Protocol):
     """The credentials and fields that may be renewed. Never a settings file."""
 
 
+DEFAULT_CACHES = (".npm", ".cache")
+
+
+@runtime_checkable
+class CachingEngine(Engine, Protocol):
+    """An engine that has caches besides the usual ones in its home."""
+
+    caches: tuple[str, ...]
+    """Files and folders below the home that the program makes again when they are missing. They are not kept."""
+
+
+def caches_of(engine: Engine) -> tuple[str, ...]:
+    own = engine.caches if isinstance(engine, CachingEngine) else ()
+    return (*DEFAULT_CACHES, *own)
+
+
 @runtime_checkable
 class AskToolEngine(Engine, Protocol):
     """An engine that takes MCP servers: its launches configure the one of `Turn.ask_tool`."""

@@ -63,7 +63,7 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def link(base: Path, name: str, leads_to: str) -> None:
+def link(base: Path, name: str, leads_to: str, mtime_ns: int | None = None) -> None:
     """Create a symlink below `base`, replacing anything at that path."""
     *folders, last = _parts(name)
     with _opened(base) as top:
@@ -71,6 +71,8 @@ def link(base: Path, name: str, leads_to: str) -> None:
         try:
             remove_at(folder, last)
             os.symlink(leads_to, last, dir_fd=folder)
+            if mtime_ns is not None:
+                os.utime(last, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
         finally:
             os.close(folder)
 
@@ -79,6 +81,13 @@ def make_folder(base: Path, name: str) -> None:
     """Create a folder below `base`, with its parents, unless it exists."""
     with _opened(base) as top:
         os.close(_walk(top, _parts(name)))
+
+
+def settle_folder(base: Path, name: str, mode: int, mtime_ns: int) -> None:
+    """Give a folder below `base` its mode and its time, once nothing more is written to it."""
+    with _opened(base) as top, _open_folder(_find, top, _parts(name)) as folder:
+        os.utime(folder, ns=(mtime_ns, mtime_ns))
+        os.fchmod(folder, mode)
 
 
 def has_folder(base: Path, name: str) -> bool:
@@ -196,7 +205,7 @@ def _empty_once(top: int) -> None:
                     open_folders.append((inner, each, iter(os.listdir(inner))))
                 else:
                     # Moving a folder requires write permission on it.
-                    _unlock(folder, each)
+                    unlock(folder, each)
                     os.rename(each, f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
     finally:
         for folder, *_ in open_folders[1:]:
@@ -280,7 +289,7 @@ def _step(folder: int, name: str) -> int:
         try:
             return _open_unlocked(folder, name)
         except PermissionError:
-            _unlock(folder, name)
+            unlock(folder, name)
             return _open_unlocked(folder, name)
     except OSError as error:
         if error.errno in _LINK:
@@ -297,7 +306,7 @@ def _open_unlocked(folder: int, name: str) -> int:
     return fd
 
 
-def _unlock(folder: int, name: str) -> None:
+def unlock(folder: int, name: str) -> None:
     """Give ourselves all permissions on a folder that cannot be opened. Follows no symlinks."""
     if not hasattr(os, "O_PATH"):
         os.chmod(name, _ALL, dir_fd=folder, follow_symlinks=False)

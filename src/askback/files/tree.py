@@ -105,7 +105,7 @@ class Cloner:
         """Copy the content of one open file into another, empty one."""
         status = os.fstat(source)
         if not self._share(source, target, status):
-            for begin, end in _extents(source, status):
+            for begin, end in extents(source, status):
                 _copy_range(source, target, begin, end)
             if os.fstat(target).st_size < status.st_size:
                 # The rest is a hole at the end, or the file was truncated meanwhile.
@@ -125,7 +125,7 @@ class Cloner:
         return os.fstat(target).st_size == status.st_size
 
 
-def _extents(fd: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
+def extents(fd: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
     """The ranges of a file that hold data. Only a file with fewer blocks than its size is searched for holes."""
     if status.st_blocks * 512 >= status.st_size:
         yield 0, status.st_size

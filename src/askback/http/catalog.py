@@ -225,6 +225,19 @@ async def list_models(request: Request, context: Context, *, name: str) -> Respo
     return json_response(await context.service.engines.models(name))
 
 
+@engines_router.add(
+    "GET /v1/workers",
+    "List workers",
+    scopes=(AccessScope.READ,),
+    whole_server=True,
+    returns=wire.WorkerList,
+    description="All workers.",
+)
+async def list_workers(request: Request, context: Context) -> Response:
+    """The programs that execute runs: their machines, engines and slots. What they show is a few seconds old."""
+    return json_response(wire.WorkerList(items=tuple(await context.workers())))
+
+
 @server_router.add(
     "GET /healthz",
     "Health",
@@ -237,6 +250,20 @@ async def health(request: Request, context: Context) -> Response:
     """The state of the server. Requires no token."""
     found = await context.health()
     return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@server_router.add(
+    "GET /readyz",
+    "Readiness",
+    access=Access.NOTHING,
+    returns=wire.Readiness,
+    description="The server is ready.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not ready; see the fields."},
+)
+async def readiness(request: Request, context: Context) -> Response:
+    """Whether a load balancer should send requests to this server. Requires no token."""
+    found = await context.readiness()
+    return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 @server_router.add(

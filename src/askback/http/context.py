@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -42,7 +42,7 @@ from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
 from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
-from askback.wire.server import Health
+from askback.wire.server import Health, Readiness, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +61,8 @@ class Context:
     streams: Streams
     metrics: Metrics
     health: Callable[[], Awaitable[Health]]
+    readiness: Callable[[], Awaitable[Readiness]]
+    workers: Callable[[], Awaitable[Sequence[Worker]]]
     bodies: BodyLimits
     body_memory: BodyMemory
     bundle_bytes: int
@@ -102,14 +104,11 @@ class Context:
     async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
         key = headers.idempotency_key
         digest = None if key is None else await self._digest(body)
-        if is_large(body.input):
-            values, files = await self.pools.parsing.run(self.files_of, body.input)
-        else:
-            values, files = self.files_of(body.input)
+        values, files = await self.files_of(body.input)
         skill = body.skill
         return Submission(
             skill=skill if isinstance(skill, str) else "",
-            archive=None if isinstance(skill, str) else self.uploads.path(skill.upload_id, self.uploads_of),
+            archive=None if isinstance(skill, str) else await self._path(skill.upload_id),
             by_path=False,
             engine=body.engine,
             mode=None if body.mode is None else body.mode.value,
@@ -145,11 +144,16 @@ class Context:
             return await self.pools.parsing.run(body_digest, body, self.links.key)
         return body_digest(body, self.links.key)
 
-    def files_of(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
+    async def files_of(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
         named = {key: value["upload_id"] for key, value in values.items() if _is_upload(value)}
-        files = {key: self.uploads.path(upload_id, self.uploads_of) for key, upload_id in named.items()}
+        if not named:
+            return values, {}
+        files = {key: await self._path(upload_id) for key, upload_id in named.items()}
         return {key: value for key, value in values.items() if key not in files}, files
+
+    async def _path(self, upload_id: str) -> Path:
+        return await self.pools.files.run(self.uploads.path, upload_id, self.uploads_of)
 
     async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
         """Record which uploads the run uses: they are deleted with it."""

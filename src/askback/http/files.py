@@ -71,11 +71,12 @@ async def keep_upload(request: Request, context: Context) -> uploads.Upload:
     """Store the file of the form, within the caller's quota."""
     grant = request.scope["grant"]
     expected = declared_length(request.scope) or context.bodies.upload_bytes
-    await context.pools.files.run(context.uploads.survey)
-    with context.uploads.room(grant.owner, expected, _upload_quota(grant, context)):
+    limit = _upload_quota(grant, context)
+    await context.pools.files.run(context.uploads.survey, grant.owner)
+    with context.uploads.room(grant.owner, expected, limit):
         async with form_file(request) as file:
             name = file.filename or "file"
-            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.owner)
+            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.owner, limit)
 
 
 def _upload_quota(grant: Grant, context: Context) -> int | None:

@@ -50,7 +50,7 @@ _SECURITY_SCHEMES = {
 _DESCRIPTION = """Askback runs agent skills that can ask back: a run may stop to ask its user. It uses no resources while \
 it waits, and resumes the same engine session when the answer arrives.
 
-Every operation except `/healthz` requires a token. Errors are `application/problem+json` with a stable `code`. Times are \
+Every operation except `/healthz` and `/readyz` requires a token. Errors are `application/problem+json` with a stable `code`. Times are \
 RFC 3339 in UTC. Lists are `{items, next_cursor}`; pass `next_cursor` as `cursor` to get the next page."""
 _TAGS = [
     {"name": "runs", "description": "Create, read, follow and cancel runs."},

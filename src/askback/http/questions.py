@@ -72,7 +72,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
 
     409 if the question is not pending. 422 if the answer is invalid: the run continues to wait.
     """
-    _, files = context.files_of({"answer": body.response})
+    _, files = await context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id, by=actor_of(request))
         await context.note_use(files.values(), run)
@@ -231,7 +231,9 @@ async def revoke_link(request: Request, context: Context, *, run_id: str, link_i
 async def _links(request: Request, context: Context, run_id: str) -> list[StoredLink]:
     """The links that the caller may see and revoke. A token that is restricted to labels has its own alone."""
     pending = (await context.service.store.get(run_id)).pending_interaction
-    found = [] if pending is None else context.links.all(run_id, pending.interaction_id)
+    if pending is None:
+        return []
+    found = await asyncio.to_thread(context.links.all, run_id, pending.interaction_id)
     grant = request.scope["grant"]
     return [each for each in found if not grant.labels or each.token_digest == grant.token_digest]
 
@@ -319,7 +321,7 @@ async def linked_file(request: Request, context: Context, *, link: str) -> Respo
     # Before the file is received.
     await _linked(context, held)
     kept = await keep_upload(request, context)
-    file = context.uploads.path(kept.upload_id)
+    file = await context.pools.files.run(context.uploads.path, kept.upload_id)
     try:
         run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=actor_of(request))
     except AskbackError:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from askback.core.errors import Invalid, RefusalCode, RunWarning, WarningCode
+from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe, ResidentEngine, Turn, WarmEngine
 from askback.engines.registry import Engines
 from askback.files.copies import CopyLimits
 from askback.installed.models import ModelLists
-from askback.installed.probes import EngineSetup, Installed, Probes, is_signed_in, program_path
+from askback.installed.probes import EngineSetup, EngineSource, Installed
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
 
@@ -32,13 +32,13 @@ class EnginesHere:
         *,
         engines: Engines,
         setups: Mapping[str, EngineSetup],
-        probes: Probes,
+        source: EngineSource,
         models: ModelLists,
         default_engine: str | None,
     ) -> None:
         self._engines = engines
         self._setups = setups
-        self._probes = probes
+        self._source = source
         self._models = models
         self._default_engine = default_engine
 
@@ -63,18 +63,21 @@ class EnginesHere:
 
         Engines that are signed in come first, then those of which that is unknown. No program is started to find out.
         """
-        installed = [name for name in self._candidates(package) if program_path(self._setups[name]) is not None]
+        installed = [name for name in self._candidates(package) if self._has(name)]
         return min(installed, key=self._sign_in_rank, default=None)
+
+    def _has(self, name: str) -> bool:
+        return self._source.has(self._engines[name], self._setups[name])
 
     def _sign_in_rank(self, name: str) -> int:
         engine = self._engines[name]
-        signed_in = is_signed_in(engine, self._setups[name])
+        signed_in = self._source.signed_in(engine, self._setups[name])
         # An engine without a model needs no account. That makes it no better than a model that may be signed in.
         return {True: 0 if engine.chosen_by_default else 1, None: 1, False: 2}[signed_in]
 
     def missing_sign_in(self, name: str) -> str | None:
         """How to sign in to an engine that is not signed in. None: it is, or that is unknown."""
-        if name not in self._engines or is_signed_in(self._engines[name], self._setups[name]) is not False:
+        if name not in self._engines or self._source.signed_in(self._engines[name], self._setups[name]) is not False:
             return None
         return self._engines[name].sign_in
 
@@ -88,7 +91,10 @@ class EnginesHere:
             name for name, engine in self._engines.items() if engine.chosen_by_default and package.allows_engine(name)
         ]
 
-    def _nothing_installed(self, package: SkillPackage) -> Invalid:
+    def _nothing_installed(self, package: SkillPackage) -> Invalid | Unavailable:
+        if not self._source.any_worker():
+            message = "the run names no engine, and no worker is there to choose one of; start one with: askback worker"
+            return Unavailable(RefusalCode.NO_WORKER, message)
         names = self._candidates(package) if package.engines is None else package.engines
         message = (
             "the run names no engine, and none of the default engines is installed;"
@@ -103,7 +109,7 @@ class EnginesHere:
 
     async def profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
         setup = self._setups[engine.name]
-        installed = await self._probes.find(engine, setup)
+        installed = await self._source.expected(engine, setup)
         if installed is None:
             raise Invalid(
                 RefusalCode.ENGINE_NOT_FOUND,
@@ -118,7 +124,7 @@ class EnginesHere:
 
     async def env_words(self, engine: Engine) -> frozenset[str]:
         """The first words of the variables that this engine reads or sets."""
-        installed = await self._probes.find(engine, self._setups[engine.name])
+        installed = await self._source.expected(engine, self._setups[engine.name])
         if installed is None:
             return reserved_by(engine.env_allow)
         turn = Turn(
@@ -140,7 +146,7 @@ class EnginesHere:
         """A warning if the installed engine has no option for the effort; an error if the run itself names one."""
         engine, setup = self._engines[run.engine], self._setups[run.engine]
         wanted = run.options.effort or setup.effort
-        installed = None if wanted is None else await self._probes.find(engine, setup)
+        installed = None if wanted is None else await self._source.expected(engine, setup)
         if installed is None or run.process_profile in installed.probe.effort:
             return None
         version = f" {installed.probe.version}" if installed.probe.version else ""
@@ -153,27 +159,28 @@ class EnginesHere:
     async def views(self, *, refresh: bool = False) -> list[wire.Engine]:
         """Each engine as the API shows it, including third-party engines that cannot be loaded."""
         broken = [wire.Engine(name=name, found=False, advice=why) for name, why in self._engines.broken.items()]
-        return [*(_shown(report) for report in await self.reports(refresh=refresh)), *broken]
+        shown = [_shown(report, self._source.workers(report.engine)) for report in await self.reports(refresh=refresh)]
+        return [*shown, *broken]
 
     async def models(self, name: str) -> wire.EngineModels:
         """The models that a run on this engine can name, as its program lists them."""
         engine = self._engines.choose(name)
         setup = self._setups[name]
-        answer = await self._models.find(engine, setup, await self._probes.find(engine, setup))
+        answer = await self._models.find(engine, setup, await self._source.here(engine, setup))
         models = None if answer.models is None else tuple(wire.EngineModel(**asdict(each)) for each in answer.models)
         return wire.EngineModels(engine=name, models=models, reason=answer.reason, asked_at=answer.asked_at)
 
     def watch_probes(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of every engine before its program is probed."""
-        self._probes.on_probe = listener
+        self._source.watch(listener)
 
     async def reports(self, *, refresh: bool = False) -> Sequence[EngineReport]:
         """All engines. `refresh`: probe also those that were probed before."""
         if refresh:
-            self._probes.forget()
+            self._source.forget()
         return [
             EngineReport(
-                engine=engine, setup=self._setups[name], installed=await self._probes.find(engine, self._setups[name])
+                engine=engine, setup=self._setups[name], installed=await self._source.find(engine, self._setups[name])
             )
             for name, engine in self._engines.items()
         ]
@@ -211,11 +218,15 @@ def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
 
-def _shown(report: EngineReport) -> wire.Engine:
+def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
     found = report.installed
     if found is None:
         return wire.Engine(
-            name=report.engine.name, title=report.engine.title, found=False, advice=engine_advice(report)
+            name=report.engine.name,
+            title=report.engine.title,
+            found=False,
+            advice=engine_advice(report),
+            workers=workers,
         )
     return wire.Engine(
         name=report.engine.name,
@@ -228,6 +239,7 @@ def _shown(report: EngineReport) -> wire.Engine:
         warm=can_be_warm(report.engine, found.probe),
         signed_in=found.signed_in,
         advice=engine_advice(report),
+        workers=workers,
     )
 
 

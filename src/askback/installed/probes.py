@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -73,6 +74,35 @@ class Installed:
     signed_in: bool | None
 
 
+class EngineSource(Protocol):
+    """Where engines are found: on this machine (`Probes`), or on all that execute runs (`FleetEngines`)."""
+
+    async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The engine as a run can use it now; None if it cannot."""
+
+    async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The engine on this machine."""
+
+    async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The engine as a run will use it that names it; None if such a run is refused."""
+
+    def has(self, engine: Engine, setup: EngineSetup) -> bool:
+        """Whether a run can use it now, without a look at what it can do."""
+
+    def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None: ...
+
+    def workers(self, engine: Engine) -> int | None:
+        """How many programs start turns of it; None if there are no others than this one."""
+
+    def any_worker(self) -> bool: ...
+
+    def watch(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of every engine before its program is probed here."""
+
+    def forget(self) -> None:
+        """Probe every engine again."""
+
+
 class Probes:
     """Caches probes on disk, by path, size and modification time of the executable."""
 
@@ -100,6 +130,29 @@ class Probes:
                     return _installed(engine, setup, path, probe)
                 self._remember(key, probe, f"{engine.name} {_FORMAT} {path} ")
             return _installed(engine, setup, path, self._load()[key])
+
+    async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        return await self.find(engine, setup)
+
+    async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        return await self.find(engine, setup)
+
+    def has(self, engine: Engine, setup: EngineSetup) -> bool:
+        """Whether its program is here. Starts no program."""
+        return program_path(setup) is not None
+
+    def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
+        """None: unknown. Starts no program."""
+        return is_signed_in(engine, setup)
+
+    def workers(self, engine: Engine) -> int | None:
+        return None
+
+    def any_worker(self) -> bool:
+        return True
+
+    def watch(self, listener: Callable[[str], None]) -> None:
+        self.on_probe = listener
 
     def forget(self) -> None:
         """Probe every engine again."""

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from askback.core.labels import MCP_CALL
 from askback.core.runs import Mode, RunState
 from askback.mcp.arguments import RunSkill
 from askback.mcp.envelope import Envelope, envelope_of
+from askback.mcp.remembered import Remembered
 from askback.wire.questions import Interaction
 from askback.wire.runs import Result, Run
 
@@ -26,24 +26,9 @@ Progress = Callable[[float, str], Awaitable[None]]
 BY_MCP = {"Askback-Via": "mcp"}
 """Tells the server by which way the calls come, for the audit log."""
 PROGRESS_SEC = 10.0
+MAX_LINKS = 1000
 _REMEMBERED = timedelta(minutes=10)
 """How long after the end of a run the same call still finds it: a client may have given up a moment before."""
-_MOST_LINKS = 1000
-
-
-class AnswerUrls:
-    """The links that were made for questions, so that every question gets one per caller."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str], str] = OrderedDict()
-
-    def find(self, key: tuple[str, str, str]) -> str | None:
-        return self._known.get(key)
-
-    def keep(self, key: tuple[str, str, str], url: str) -> None:
-        self._known[key] = url
-        while len(self._known) > _MOST_LINKS:
-            self._known.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +38,8 @@ class Caller:
     client: AsyncClient
     identity: str
     """The digest of the token: the calls of different tokens never meet."""
-    urls: AnswerUrls
+    urls: Remembered[str]
+    """The links that were made for questions, so that every question gets one per caller."""
     _writes: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def submit(self, wanted: RunSkill) -> tuple[Run, bool]:

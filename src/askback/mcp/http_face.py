@@ -21,7 +21,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.client import AsyncClient
-from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
+from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller
+from askback.mcp.remembered import Remembered
 from askback.mcp.server import make_server, state_security
 from askback.mcp.sessions import Sessions
 
@@ -44,7 +45,7 @@ class HttpFace:
         self._api = api
         self._identity = identity
         self._method = method
-        self._urls = AnswerUrls()
+        self._urls = Remembered[str](MAX_LINKS)
         sealing = hmac.new(key, b"mcp request state", hashlib.sha256).digest()
         security = state_security(sealing, lambda ctx: identity(_scope(ctx)))
         self._manager = StreamableHTTPSessionManager(

@@ -11,7 +11,8 @@ from mcp.server.stdio import stdio_server
 
 from askback.client import AsyncClient, Unauthorized
 from askback.client.calls import Call
-from askback.mcp.caller import BY_MCP, AnswerUrls, Caller
+from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller
+from askback.mcp.remembered import Remembered
 from askback.mcp.server import make_server, state_security
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ Find = Callable[[], tuple[str, str | None]]
 
 async def serve_stdio(find: Find, *, skills_as_tools: bool) -> None:
     """Serve the client at the other end of stdin and stdout until it leaves."""
-    clients, urls = Clients(), AnswerUrls()
+    clients, urls = Clients(), Remembered[str](MAX_LINKS)
 
     def caller(ctx: ServerRequestContext[Any, Any]) -> Caller:
         url, token = find()

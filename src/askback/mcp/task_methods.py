@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,13 +21,14 @@ from askback.mcp.answers import by_form
 from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller
 from askback.mcp.elicitation import form_of
+from askback.mcp.remembered import Remembered
 from askback.mcp.tasks import TASKS, request_key, takes_tasks, task
 from askback.mcp.tools import enveloped
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
 Context = ServerRequestContext[Any, Any]
-_MOST_REACTIONS = 10_000
+_MAX_REACTIONS = 10_000
 
 
 class TaskParams(types.RequestParams):
@@ -46,28 +46,14 @@ class UpdateParams(TaskParams):
 P = TypeVar("P", bound=TaskParams)
 
 
-class Reactions:
-    """How users have reacted to questions at a client, so that it is not asked again. True: they have opened the page."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str], bool] = OrderedDict()
-
-    def find(self, question: tuple[str, str, str]) -> bool | None:
-        return self._known.get(question)
-
-    def keep(self, question: tuple[str, str, str], *, accepted: bool) -> None:
-        self._known[question] = accepted
-        while len(self._known) > _MOST_REACTIONS:
-            self._known.popitem(last=False)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
     """One request about one task."""
 
     ctx: Context
     caller: Caller
-    reactions: Reactions
+    reactions: Remembered[bool]
+    """How users have reacted to questions at a client, so that it is not asked again. True: they have opened the page."""
 
     async def get(self, params: TaskParams) -> dict[str, Any]:
         run = await self.caller.client.get_run(params.task_id)
@@ -107,7 +93,7 @@ class TaskCall:
                 reaction = types.ElicitResult.model_validate(given)
                 await self._react(run, asked, reaction)
                 question = (self.caller.identity, run.id, key)
-                self.reactions.keep(question, accepted=reaction.action == "accept")
+                self.reactions.keep(question, reaction.action == "accept")
         return {}
 
     async def _react(self, run: Run, asked: Interaction, reaction: types.ElicitResult) -> None:
@@ -131,7 +117,7 @@ class TaskCall:
 
 def add_tasks(server: Server[Any], callers: Callable[[Context], Caller], *, call_sec: float) -> None:
     """Offer the extension. Each method serves the newer protocol alone, and clients that declare the extension."""
-    reactions = Reactions()
+    reactions = Remembered[bool](_MAX_REACTIONS)
 
     def add(method: str, shape: type[P], act: Callable[[TaskCall, P], Awaitable[dict[str, Any]]]) -> None:
         async def serve(ctx: Context, params: P) -> dict[str, Any]:

@@ -87,6 +87,13 @@ class Spawner(Starter, Protocol):
     async def enforcement(self) -> Enforcement:
         """How the limits of programs are enforced on this machine."""
 
+    def extend_lease(self, deadline: float) -> None:
+        """Let programs live until this time (CLOCK_BOOTTIME, in seconds), unless it is extended again.
+
+        After it, every program is ended with its whole tree, even if this process is suspended, and none can be started.
+        If this is never called, there is no such limit.
+        """
+
     async def close(self) -> None:
         """End everything that it started and that is still alive."""
 
@@ -121,7 +128,11 @@ class ProcessHandle(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the program was ended because its keeper was killed."""
+        """Whether the program was ended because its keeper was killed, or because the lease was over."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether it was lost because the lease was over."""
 
     @property
     def breach(self) -> Breach | None:
@@ -213,8 +224,13 @@ class Child:
 
     @property
     def lost(self) -> bool:
-        """Whether it ended because its keeper was killed, not by itself or by us."""
+        """Whether it ended because its keeper was killed or the lease was over, not by itself or by us."""
         return self._handle.lost
+
+    @property
+    def expired(self) -> bool:
+        """Whether it was lost because the lease was over."""
+        return self._handle.expired
 
     @property
     def breach(self) -> Breach | None:

@@ -6,27 +6,27 @@ run has taken it over. So what a killed program leaves is found. Whether it is t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from askback.files.atomic import sync_folder
-from askback.process.locks import FileLock, Instances, is_held
+from askback.process.locks import FileLock, is_held
 from askback.process.workspace import Workspace, Workspaces
 
 
 class FreshFolders:
-    """`program`: the name of this program."""
+    """`program` returns the name of this program."""
 
-    def __init__(self, workspaces: Workspaces, notes: Path, *, instances: Instances, program: str) -> None:
+    def __init__(self, workspaces: Workspaces, notes: Path, *, program: Callable[[], str]) -> None:
         self._workspaces = workspaces
         self._notes = notes
-        self._instances = instances
         self._program = program
 
     def create(self, run_id: str, home_template: Path | None) -> tuple[Workspace, FileLock]:
         """A folder with what an engine needs to start, and the lock that its processes hold. No turn has started in it."""
         self._notes.mkdir(exist_ok=True, mode=0o700)
-        (self._notes / run_id).write_text(self._program)
+        (self._notes / run_id).write_text(self._program())
         sync_folder(self._notes)
         workspace = self._workspaces.of(run_id)
         workspace.root.mkdir(parents=True, mode=0o700)
@@ -47,17 +47,15 @@ class FreshFolders:
             self._workspaces.remove(run_id)
         self.hand_over(run_id)
 
-    def left_behind(self) -> list[str]:
-        """Those of programs that were killed, once nothing of their processes is alive."""
+    def noted(self) -> Mapping[str, str]:
+        """The name of the program of each of them, by run id. An empty note is being written, before there is a folder."""
+        found = {}
         with suppress(FileNotFoundError):
-            return [note.name for note in self._notes.iterdir() if self._is_left(note)]
-        return []
+            for note in self._notes.iterdir():
+                with suppress(FileNotFoundError):
+                    found[note.name] = note.read_text()
+        return {run_id: program for run_id, program in found.items() if program}
 
-    def _is_left(self, note: Path) -> bool:
-        try:
-            program = note.read_text()
-        except FileNotFoundError:
-            return False
-        # An empty one is being written, before there is a folder.
-        dead = program != "" and not self._instances.is_alive(program)
-        return dead and not is_held(self._workspaces.of(note.name).lock_path)
+    def unused(self, run_ids: Collection[str]) -> list[str]:
+        """Those of these in which no process is alive."""
+        return [run_id for run_id in run_ids if not is_held(self._workspaces.of(run_id).lock_path)]

@@ -114,6 +114,11 @@ class Instances:
     def is_alive(self, name: str) -> bool:
         return is_held(self._path(name))
 
+    def killed(self) -> list[str]:
+        """The programs of this machine that have ended without `leave`."""
+        names = [path.stem for path in self._folder.glob("program-*.lock")]
+        return [name for name in names if not self.is_alive(name)]
+
     def take_exclusive(self) -> FileLock | None:
         """A lock for work that only one program may do at a time; None if another has it."""
         return FileLock.take(self._folder / "turn.lock")

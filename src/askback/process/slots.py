@@ -11,6 +11,8 @@ class Slots:
         self.total = total
         self._per_engine = dict(per_engine)
         self._taken: Counter[str] = Counter()
+        self.only: frozenset[str] | None = None
+        """The engines of which this program starts processes; None: all."""
 
     @property
     def free(self) -> int:
@@ -19,6 +21,24 @@ class Slots:
     def full_engines(self) -> frozenset[str]:
         """Engines that may have no further process even if slots are free."""
         return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
+
+    def offers(self, engine: str) -> bool:
+        """Whether this program starts processes of the engine, now or when a slot is free."""
+        return self.only is None or engine in self.only
+
+    def limit(self, engine: str) -> int | None:
+        """How many processes of the engine may exist at once, if it is limited separately."""
+        return self._per_engine.get(engine)
+
+    def taken_by(self, engine: str) -> int:
+        return self._taken[engine]
+
+    def free_of(self, engine: str) -> int:
+        """How many further processes of this engine this program may start now."""
+        if not self.offers(engine):
+            return 0
+        limit = self._per_engine.get(engine)
+        return self.free if limit is None else min(self.free, limit - self._taken[engine])
 
     @property
     def taken(self) -> int:
@@ -31,7 +51,7 @@ class Slots:
         return "engine_slots" if engine in self.full_engines() else "starting"
 
     def take(self, engine: str) -> bool:
-        if self.free <= 0 or engine in self.full_engines():
+        if self.free_of(engine) <= 0:
             return False
         self._taken[engine] += 1
         return True

@@ -12,15 +12,25 @@ from pathlib import Path
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.child import Child, SpawnRequest, starting
+from askback.process.child import Child, NotStarted, SpawnRequest, starting
 from askback.process.isolation import Enforcement, Isolation, IsolationLevel, not_enforced
 from askback.process.streams import Streams
+
+_NO_LEASE = (
+    "this system cannot end an engine whose program is suspended, so engines on a shared database need Linux; run"
+    " `askback worker` on Linux, or use SQLite"
+)
 
 
 class Direct:
     """A spawner for every system that has process groups."""
 
+    def __init__(self) -> None:
+        self._leased = False
+
     async def start(self, request: SpawnRequest) -> Child:
+        if self._leased:
+            raise NotStarted(f"{request.argv[0]} cannot be started: {_NO_LEASE}")
         with starting(request) as streams:
             handle = _DirectHandle(_popen(request, streams))
         return Child(handle, streams, request.limits)
@@ -31,6 +41,10 @@ class Direct:
 
     async def enforcement(self) -> Enforcement:
         return not_enforced("this system has no process table that a watchdog could read")
+
+    def extend_lease(self, deadline: float) -> None:
+        """Nothing here ends programs while this process is suspended, so none is started under a lease."""
+        self._leased = True
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -54,6 +68,7 @@ class _DirectHandle:
     """A child of this process."""
 
     lost = False
+    expired = False
     breach = None
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.files.tree import remove_tree
 
-_ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
+ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Separators, characters that some file system forbids, control characters, and bidirectional controls."""
 _MAX_NAME_BYTES = 120
@@ -44,9 +44,16 @@ class Uploads:
         self._held: dict[str, dict[str, int]] = {}
         self._surveyed = False
 
-    def keep(self, name: str, source: BinaryIO, owner: str = "") -> Upload:
+    def keep(self, name: str, source: BinaryIO, owner: str = "", limit: int | None = None) -> Upload:
+        """Store a file. `room` was made for it; where several servers store files, `limit` is checked once more."""
         upload_id = f"up-{secrets.token_hex(12)}"
-        partial = self._root / f".{upload_id}"
+        size = self._write(upload_id, name, source, owner)
+        self._hold(owner, upload_id, size)
+        return Upload(upload_id=upload_id, name=safe_name(name), size=size)
+
+    def _write(self, upload_id: str, name: str, source: BinaryIO, owner: str) -> int:
+        """A folder with the file, as a whole. Returns the size of the file."""
+        partial = self._root / f".{upload_id}-{secrets.token_hex(4)}"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         partial.mkdir(mode=0o700)
         try:
@@ -60,21 +67,20 @@ class Uploads:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+        return size
+
+    def _hold(self, owner: str, upload_id: str, size: int) -> None:
         with self._lock:
-            self._held.setdefault(owner, {})[upload_id] = _weight(size)
-        return Upload(upload_id=upload_id, name=safe_name(name), size=size)
+            self._held.setdefault(owner, {})[upload_id] = weight(size)
 
     @contextmanager
     def room(self, owner: str, size: int, limit: int | None) -> Iterator[None]:
-        """Reserve space for an upload while it arrives. Raises `Conflict` if its owner's quota is used up."""
-        self.survey()
+        """Reserve space for an upload while it arrives, after `survey`. Raises `Conflict` if its owner's quota is used up."""
         ticket = secrets.token_hex(8)
         with self._lock:
             held = self._held.setdefault(owner, {})
             if limit is not None and sum(held.values()) + size > limit:
-                used = sum(held.values())
-                message = f"the uploads of this token or link use {used} of {limit} bytes; they are removed after a day"
-                raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+                raise quota_exceeded(sum(held.values()), limit)
             held[ticket] = size
         try:
             yield
@@ -82,8 +88,8 @@ class Uploads:
             with self._lock:
                 held.pop(ticket, None)
 
-    def survey(self) -> None:
-        """Measure the uploads of each owner. The disk is read once."""
+    def survey(self, owner: str = "") -> None:
+        """Measure the uploads of an owner. Here those of all owners: the disk is read once."""
         with self._lock:
             if self._surveyed:
                 return
@@ -91,18 +97,18 @@ class Uploads:
                 for folder in self._root.iterdir():
                     with suppress(OSError):
                         size = sum(file.lstat().st_size for file in folder.iterdir() if not file.name.startswith("."))
-                        self._held.setdefault((folder / _OWNER).read_text(), {})[folder.name] = _weight(size)
+                        self._held.setdefault((folder / _OWNER).read_text(), {})[folder.name] = weight(size)
             self._surveyed = True
 
     def path(self, upload_id: str, owner: str | None = None) -> Path:
-        """The file of an upload; with an owner, only if the upload is its own."""
-        if _ID.fullmatch(upload_id) and owner in (None, self._owner(upload_id)):
+        """The file of an upload; with an owner, only if the upload is its own. Call it in a thread."""
+        if ID.fullmatch(upload_id) and owner in (None, self._owner(upload_id)):
             # It may be removed at this moment.
             with suppress(FileNotFoundError):
                 for file in (self._root / upload_id).iterdir():
                     if not file.name.startswith("."):
                         return file
-        raise NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
+        raise no_such_upload()
 
     def _owner(self, upload_id: str) -> str | None:
         with suppress(OSError, ValueError):
@@ -151,9 +157,18 @@ class Uploads:
                 held.pop(upload_id, None)
 
 
-def _weight(size: int) -> int:
+def no_such_upload() -> NotFound:
+    return NotFound(RefusalCode.UPLOAD_NOT_FOUND, "there is no such upload; send the file to /v1/uploads first")
+
+
+def weight(size: int) -> int:
     """How much an upload counts towards the quota. Even an empty one needs a folder."""
     return max(size, _MIN_BYTES)
+
+
+def quota_exceeded(used: int, limit: int) -> Conflict:
+    message = f"the uploads of this token or link use {used} of {limit} bytes; they are removed after a day"
+    return Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
 
 def safe_name(name: str) -> str:

@@ -189,6 +189,11 @@ class WarmPool:
         while self.drop_oldest(reason) is not None:
             pass
 
+    async def emptied(self) -> None:
+        """Wait until all that were dropped have ended."""
+        for parked in list(self._ending.values()):
+            await parked.gone.wait()
+
     # Room and memory.
 
     async def make_room(self) -> None:

@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.core.errors import Invalid, RefusalCode
+from askback.core.errors import Invalid, RefusalCode, Unavailable
 from askback.core.runs import InheritedFiles, Workdir
 from askback.files import beneath
 from askback.files.atomic import sync_folder, write_private
@@ -41,6 +42,10 @@ from askback.process.credentials import remove_copies
 from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.snapshot.points import Points
+from askback.process.stored_run import StoredRun
+from askback.stored_files.blocking import BlockingFiles
+
+log = logging.getLogger(__name__)
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
@@ -64,10 +69,15 @@ class Artifact:
 
 
 class Workspace:
-    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
+    def __init__(
+        self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0, stored: StoredRun | None = None
+    ) -> None:
+        """`stored`: what every machine has of the run; None if all of it is here."""
         self.root = root
-        self._fork_points = fork_points
-        self._sign_ins = sign_ins
+        self.stored = stored
+        self.most_fork_points = fork_points
+        self.sign_ins = sign_ins
+        """The sign-in files of all engines, relative to the home."""
         self.cwd = root / "work"
         self.home = root / "home"
         self.tmp = root / "tmp"
@@ -77,7 +87,7 @@ class Workspace:
         self.comparison = root / "workdir" / "git"
         """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
-        self._snapshots = root / "snapshots"
+        self.snapshots = root / "snapshots"
 
     def engine_cwd(self, workdir: Workdir | None) -> Path:
         """Where the engine of the run works."""
@@ -127,46 +137,46 @@ class Workspace:
 
     def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
-        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.snapshots.mkdir(exist_ok=True, mode=0o700)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshot.begin_turn(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=answers))
+        snapshot.begin_turn(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=answers))
         self.remove_sign_ins()
 
     def save_home_early(self, attempt_number: int) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
-        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.snapshots.mkdir(exist_ok=True, mode=0o700)
         self.remove_sign_ins()
-        snapshot.save_early(self.home, self._snapshots, attempt_number, self._points_to_keep(answers=True))
+        snapshot.save_early(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=True))
 
     def _points_to_keep(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
-        return self._fork_points if answers and not self._pad.exists() else 0
+        return self.most_fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
-        self._snapshots.mkdir(exist_ok=True, mode=0o700)
+        self.snapshots.mkdir(exist_ok=True, mode=0o700)
         points = self._points_to_keep(answers=answers)
-        snapshot.begin_live_turn(self.home, self._snapshots, attempt_number, points, leave_out=self._sign_ins)
+        snapshot.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
 
     def save_between_turns(self) -> None:
         """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
-        self._snapshots.mkdir(exist_ok=True, mode=0o700)
-        snapshot.save_between_turns(self.home, self._snapshots, leave_out=self._sign_ins)
+        self.snapshots.mkdir(exist_ok=True, mode=0o700)
+        snapshot.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
-        remove_copies(self.home, self._sign_ins)
+        remove_copies(self.home, self.sign_ins)
 
     def close(self) -> None:
         """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
         self.remove_sign_ins()
         self.drop_env()
         beneath.remove(self.root, self._below(self.comparison))
-        if beneath.has_folder(self.root, self._below(self._snapshots / "points")):
-            snapshot.end(self._snapshots)
+        if beneath.has_folder(self.root, self._below(self.snapshots / "points")):
+            snapshot.end(self.snapshots)
         else:
-            beneath.remove(self.root, self._below(self._snapshots))
+            beneath.remove(self.root, self._below(self.snapshots))
 
     @property
     def started(self) -> bool:
@@ -189,11 +199,11 @@ class Workspace:
 
     def copy_fork_point(self, source: Workspace, attempt_number: int, copying: TreeCopy) -> None:
         """Copy the home of another run as it was before that turn. It contains no sign-ins."""
-        Points(source._snapshots).copy(attempt_number, copying, self.home.name)
+        Points(source.snapshots).copy(attempt_number, copying, self.home.name)
 
     def fork_points(self) -> set[int]:
         """The turns before which the home is kept for forks."""
-        return Points.kept(self._snapshots)
+        return Points.kept(self.snapshots)
 
     def rename_in_home(self, old: str, new: str) -> None:
         """Rename a folder of a home that no process uses yet, if it exists."""
@@ -224,9 +234,20 @@ class Workspace:
         write_private(self._pad, pad)
         return bytes(each ^ key for each, key in zip(plain, pad, strict=True)).hex()
 
-    def open_env(self, sealed: str) -> dict[str, str]:
+    def read_pad(self) -> bytes:
+        """Empty if there is none, or if it is in the store of files."""
+        with suppress(FileNotFoundError):
+            return self._pad.read_bytes()
+        return b""
+
+    def empty_pad(self) -> None:
+        """The pad is elsewhere. That there is one is still noted: the run has secrets."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._pad, b"")
+
+    def open_env(self, sealed: str, pad: bytes | None = None) -> dict[str, str]:
         """The variables of `seal_env`. Raises `OSError` if the pad is gone."""
-        pad = self._pad.read_bytes()
+        pad = self._pad.read_bytes() if pad is None else pad
         opened: dict[str, str] = json.loads(
             bytes(each ^ key for each, key in zip(bytes.fromhex(sealed), pad, strict=True))
         )
@@ -242,14 +263,33 @@ class Workspace:
         A resident process is alive at this moment, and may put links in the way.
         """
         name = f"{INPUTS_DIR}/{key}/{source.name}"
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beneath.copy(source, self.root, self._below(self.cwd / name))
+        self._put_input(source, name)
+        if self.stored is not None:
+            self.stored.add_input(name, source)
         return name
 
-    def drop_input(self, key: str) -> None:
+    def _put_input(self, source: Path, name: str) -> None:
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beneath.copy(source, self.root, self._below(self.cwd / name))
+
+    def fetch_inputs(self) -> None:
+        """Fetch the input files that were staged on other machines."""
+        if self.stored is not None:
+            self.stored.fetch_inputs(self._has_input, self._put_input)
+
+    def _has_input(self, name: str) -> bool:
+        opened = self.open_work(name)
+        if opened is not None:
+            opened.close()
+        return opened is not None
+
+    def drop_input(self, key: str, name: str) -> None:
         """Remove a staged file that is not used after all."""
         with suppress(OSError):
             beneath.remove(self.root, self._below(self.cwd / INPUTS_DIR / key))
+        if self.stored is not None:
+            with suppress(Unavailable):
+                self.stored.drop_inputs([f"{INPUTS_DIR}/{key}/{name}"])
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
         self._write(self.home, files)
@@ -298,32 +338,36 @@ class Workspace:
         beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
-        found: list[tuple[str, int]] = []
-        total = 0
-        for each in self.artifacts(checkpoint):
-            found.append((each.path, each.size))
-            total += each.size
-            if total > max_bytes or len(found) > _MAX_BUNDLED:
-                limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
-                message = f"the run's files are more than {limit}; download them one by one"
-                raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
-        return Bundle(found, self.open_artifact)
+        """All artifacts as one zip."""
+        return bundle_of(self.artifacts(checkpoint), self.open_artifact, max_bytes)
 
 
 class Workspaces:
     """The workspaces of all runs on this machine."""
 
-    def __init__(self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        sign_ins: Sequence[str] = (),
+        fork_points: int = 0,
+        notes: Path | None = None,
+        files: BlockingFiles | None = None,
+    ) -> None:
+        """`notes` is the data folder; None: the one that has `root`.
+
+        `files`: where the files of runs are stored for every machine; None if this is the only one.
+        """
+        notes = notes or root.parent
         self._root = root
+        self._files = files
         self._fork_points = fork_points
-        self._marks = root.with_name("deleting")
+        self._marks = notes / "deleting"
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
         self._latest: dict[str, Workspace] = {}
         """Some of those that were used: a turn needs its own several times."""
-        self._kept = root.with_name("sign-ins")
+        self._kept = notes / "sign-ins"
         """A file for each run whose process may be kept while it waits, with a sign-in in its home."""
 
     def of(self, run_id: str) -> Workspace:
@@ -331,8 +375,13 @@ class Workspaces:
         if known is None:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
-            known = self._latest[run_id] = Workspace(self._root / run_id, self._sign_ins, self._fork_points)
+            stored = self._stored(run_id)
+            known = Workspace(self._root / run_id, self._sign_ins, self._fork_points, stored)
+            self._latest[run_id] = known
         return known
+
+    def _stored(self, run_id: str) -> StoredRun | None:
+        return None if self._files is None else StoredRun(self._files, run_id)
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""
@@ -347,8 +396,24 @@ class Workspaces:
             return [folder.name for folder in folders if folder.lstat().st_mtime < before]
         return []
 
+    def remove_stored(self, run_id: str) -> None:
+        """Remove the stored files of a run. Raises `Unavailable` if the store cannot be used."""
+        if (stored := self._stored(run_id)) is not None:
+            stored.remove()
+
+    def withdraw(self, run_id: str) -> None:
+        """Remove the files of a run that does not exist after all."""
+        self.remove(run_id)
+        self.withdraw_stored(run_id)
+
+    def withdraw_stored(self, run_id: str) -> None:
+        try:
+            self.remove_stored(run_id)
+        except Unavailable as error:
+            log.warning("stored files that no run needs remain: %s", error.message, extra={"run": run_id})
+
     def remove(self, run_id: str) -> None:
-        """Remove all files of a run, even from folders that its engine made read-only.
+        """Remove all files of a run on this machine, even from folders that its engine made read-only.
 
         The turns go first: while they exist, everything else is complete, and may be copied for another run.
         """
@@ -395,6 +460,20 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
+    """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
+    found: list[tuple[str, int]] = []
+    total = 0
+    for each in artifacts:
+        found.append((each.path, each.size))
+        total += each.size
+        if total > max_bytes or len(found) > _MAX_BUNDLED:
+            limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
+            message = f"the run's files are more than {limit}; download them one by one"
+            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+    return Bundle(found, opened)
 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:

@@ -1,12 +1,11 @@
 """The skills that can be run by name: installed ones, and those in the user's skill folders.
 
 <root>/packages/<digest>/    a copy of every package that a run uses, named by the digest of its content
-<root>/skills/<id>.json      an installed skill: its versions, the newest last
+<root>/skills/<id>.json      an installed skill: its versions, the newest last; see `shelf`
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ from askback.core.errors import (
     disk_full,
     raise_if_temporary,
 )
-from askback.files.atomic import locked, make_private, sync_folder, write_private
+from askback.files.atomic import locked, make_private, sync_folder
 from askback.files.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.contents import Contents, PackageFile
@@ -35,6 +34,9 @@ from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
+from askback.skills.package_archives import PackageArchives, damaged, package_key
+from askback.skills.shelf import FileShelf, Shelf
+from askback.skills.shelf import InstalledVersion as InstalledVersion
 from askback.text.formatting import nearest
 
 DEMO = Path(__file__).parent / "demo" / "trip-planner"
@@ -44,12 +46,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".new-"
 _STALE_SEC = 3600
 _FEW_FILES = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledVersion:
-    version: str | None
-    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +67,18 @@ class Library:
         skills_dirs: tuple[Path, ...] = (),
         limits: ZipLimits | None = None,
         config_names: frozenset[str] = frozenset(),
+        shelf: Shelf | None = None,
+        archives: PackageArchives | None = None,
     ) -> None:
-        """`config_names` are the names of the engines' configuration, which no package may contain."""
+        """`config_names` are the names of the engines' configuration, which no package may contain.
+
+        `shelf` has the list of installed skills; by default, files below the root. `archives`: where packages are stored
+        for every machine; None if this is the only one.
+        """
+        self._archives = archives
         self._packages = root / "packages"
         self._skills = root / "skills"
+        self._shelf = shelf or FileShelf(self._skills)
         self._skills_dirs = skills_dirs
         self._limits = limits or ZipLimits()
         self._config_names = config_names
@@ -94,6 +98,23 @@ class Library:
         return self._read.get(digest)
 
     def _verified(self, digest: str) -> SkillPackage:
+        """Fetches the package if another machine has stored it."""
+        if self._archives is not None and _DIGEST.fullmatch(digest) and not (self._packages / digest).is_dir():
+            with _writing(self._packages):
+                self._fetch(self._archives, digest)
+        return self._verified_here(digest)
+
+    def _fetch(self, archives: PackageArchives, digest: str) -> None:
+        with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
+            folder = Path(fresh, "package")
+            if not archives.fetch(package_key(digest), folder):
+                return
+            if read_package(folder, f"package {digest[:12]}", self._config_names).digest != digest:
+                raise damaged("its content is not that of its name")
+            self._put(folder, digest)
+        archives.note_stored(digest)
+
+    def _verified_here(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
             message = f"package {digest[:12]} is not stored here; install the skill again"
@@ -112,6 +133,17 @@ class Library:
                 extract_zip(path, into, self._limits, checkpoint, self._config_names), path.name, self._config_names
             )
 
+    def store_unpacked(self, package: SkillPackage, key: str) -> None:
+        """Store a package of `unpack` under this key, for every machine."""
+        if self._archives is not None:
+            self._archives.store_as(key, package)
+
+    def fetch_unpacked(self, folder: Path, key: str) -> None:
+        """Fetch what `store_unpacked` has stored, unless it is here."""
+        if self._archives is not None and not folder.is_dir():
+            with _writing(folder.parent):
+                self._archives.fetch(key, folder)
+
     def unpacked(self, folder: Path, digest: str) -> SkillPackage:
         """A package of `unpack`, compared with its digest."""
         package = read_package(folder, "the skill", self._config_names)
@@ -121,9 +153,13 @@ class Library:
 
     def keep(self, skill: SkillPackage | Path) -> SkillPackage:
         """Store a copy of a package for the runs that use it. Idempotent."""
-        package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
-        folder = self._packages / package.digest
-        if folder.is_dir():
+        kept = self._keep(read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill)
+        if self._archives is not None:
+            self._archives.store(kept)
+        return kept
+
+    def _keep(self, package: SkillPackage) -> SkillPackage:
+        if (self._packages / package.digest).is_dir():
             with suppress(AskbackError):
                 return self.package(package.digest)
         with _writing(self._packages):
@@ -146,7 +182,7 @@ class Library:
         target = self._packages / digest
         with locked(self._skills / ".lock"):
             try:
-                self._verified(digest)
+                self._verified_here(digest)
             except AskbackError:
                 if target.exists():
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
@@ -177,10 +213,9 @@ class Library:
             message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
             raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
         checkpoint()
-        with _writing(self._skills), locked(self._skills / ".lock"):
-            others = [each for each in self._versions(package.id) if each.digest != package.digest]
-            newest = InstalledVersion(version=package.version, digest=package.digest)
-            self._write_versions(package.id, [*others, newest])
+        with _writing(self._skills), self._shelf.changing(package.id) as versions:
+            others = [each for each in versions if each.digest != package.digest]
+            versions[:] = [*others, InstalledVersion(version=package.version, digest=package.digest)]
         return package
 
     def _keep_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
@@ -190,10 +225,12 @@ class Library:
 
     def remove(self, skill_id: str) -> None:
         """Remove a skill from the list. Its packages stay for the runs that use them."""
-        with _writing(self._skills), locked(self._skills / ".lock"):
-            if not self._versions(skill_id):
+        if not ID.fullmatch(skill_id):
+            raise self._not_installed(skill_id)
+        with _writing(self._skills), self._shelf.changing(skill_id) as versions:
+            if not versions:
                 raise self._not_installed(skill_id)
-            self._listing_path(skill_id).unlink()
+            versions.clear()
 
     def _not_installed(self, skill_id: str) -> NotFound:
         if all(each.id != skill_id for each in self.in_folders()):
@@ -202,8 +239,7 @@ class Library:
         return NotFound(RefusalCode.SKILL_NOT_FOUND, message)
 
     def installed(self) -> list[SkillListing]:
-        ids = sorted(path.stem for path in self._skills.glob("*.json")) if self._skills.is_dir() else []
-        return [self._listing(skill_id) for skill_id in ids]
+        return [self._listing(skill_id) for skill_id in self._shelf.names()]
 
     def listing(self, package: SkillPackage) -> SkillListing:
         """The entry of a package that was found. No other skill is read."""
@@ -234,7 +270,7 @@ class Library:
 
     def names(self) -> list[str]:
         """The names of all skills, found without reading any package."""
-        installed = {path.stem for path in self._skills.glob("*.json")}
+        installed = set(self._shelf.names())
         return sorted(installed | {folder.name for place in self._skills_dirs for folder in _skill_folders(place)})
 
     # Finding.
@@ -268,9 +304,12 @@ class Library:
             place = self._place(name, paths=paths)
             if isinstance(place, Path):
                 place = self._digests.cached(place.resolve(), _FEW_FILES)
-            if place is not None and (self._packages / place).is_dir():
+            if place is not None and (self._packages / place).is_dir() and self._is_stored(place):
                 return self._read.get(place)
         return None
+
+    def _is_stored(self, digest: str) -> bool:
+        return self._archives is None or self._archives.has(digest)
 
     def _place(self, name: str, *, paths: bool) -> str | Path | None:
         """The digest of an installed skill, or a skill's folder."""
@@ -314,30 +353,9 @@ class Library:
             hint += f"{further} folder is named by its path, such as ./my-skill"
         return NotFound(RefusalCode.SKILL_NOT_FOUND, f"skill {name!r} is unknown; {hint}")
 
-    # The list of versions.
-
-    def _listing_path(self, skill_id: str) -> Path:
-        return self._skills / f"{skill_id}.json"
-
     def _versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
         """The newest last. Empty for an id that is not installed, and for an unreadable entry."""
-        if not ID.fullmatch(skill_id):
-            return ()
-        try:
-            document = json.loads(self._listing_path(skill_id).read_bytes())
-            return tuple(
-                InstalledVersion(version=each["version"], digest=each["digest"]) for each in document["versions"]
-            )
-        except OSError as fault:
-            raise_if_temporary(fault)
-            return ()
-        except (ValueError, KeyError, TypeError):
-            return ()
-
-    def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
-        document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
-        write_private(self._listing_path(skill_id), json.dumps(document, indent=1).encode())
-        sync_folder(self._skills)
+        return self._shelf.versions(skill_id) if ID.fullmatch(skill_id) else ()
 
 
 def _folder_at(path: Path) -> Path:

@@ -32,6 +32,7 @@ from askback.core.webhooks import (
 )
 from askback.store.audit_log import AuditStore
 from askback.store.open_questions import QuestionStore
+from askback.store.turns import Turns
 
 LabelSet = frozenset[tuple[str, str]]
 """Labels that a run must all have. Two values of one name are possible: then no run is found."""
@@ -326,7 +327,22 @@ class Store(RunStore, AuditStore, QuestionStore, Protocol):
         ...
 
     async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """Queued runs of these owners, in queue order."""
+        """Queued runs of these owners, in queue order: by priority, first come, first served."""
+        ...
+
+    async def longest_queued(self, owners: Collection[str]) -> Run | None:
+        """The run of these owners that has been queued for the longest time."""
+        ...
+
+    def turns(self, owners: Collection[str]) -> Turns:
+        """The queue of these owners, for one worker."""
+        ...
+
+    async def mend_queue(self) -> Sequence[str]:
+        """Find what a program that died, or a restored backup, has left in the queue: runs that nobody would take.
+
+        Puts them in again, and returns their ids. Call it every few seconds.
+        """
         ...
 
     async def held(self) -> Sequence[Run]:

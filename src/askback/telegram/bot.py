@@ -1,7 +1,7 @@
-"""Runs the bot: one server of a data folder asks Telegram for updates, and every server can send.
+"""Runs the bot: one server asks Telegram for updates, and every server can send.
 
-Telegram allows one poller per bot. Servers on one data folder agree on it with a lock; another program with the same
-token is reported.
+Telegram allows one poller per bot. That is the leader of all servers, and of those on one data folder the one with the
+lock. Another program with the same token is reported.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class TelegramBot:
     channel: TelegramChannel
     answering: Answering
     closing: Closing
-    state: str = "starting"
+    state: str = "standby"
     """`ok`, `standby` if another server polls, or what is wrong."""
     _failures: int = field(default=0)
 
     async def run(self) -> None:
-        try:
-            while True:
-                lock = FileLock.take(self.lock_path)
-                if lock is None:
-                    self.state = "standby"
-                    await asyncio.sleep(_STANDBY_SEC)
-                    continue
-                try:
-                    await self._lead()
-                finally:
-                    lock.release()
-        finally:
-            await self.api.close()
+        """For the leader of all servers."""
+        while True:
+            lock = FileLock.take(self.lock_path)
+            if lock is None:
+                self.state = "standby"
+                await asyncio.sleep(_STANDBY_SEC)
+                continue
+            self.state = "starting"
+            try:
+                await self._lead()
+            finally:
+                lock.release()
+                self.state = "standby"
 
     async def _lead(self) -> None:
         async with asyncio.TaskGroup() as group:

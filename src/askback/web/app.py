@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
-from askback.http.problems import status_of
+from askback.http.problems import retry_after, status_of
 from askback.http.sessions import DEVICE, Lifetime
 from askback.links import ANSWERS
 from askback.service import Service
@@ -41,7 +41,7 @@ from askback.web import (
     translations,
 )
 from askback.web.page_context import Page, PageContext, environment
-from askback.wire.server import Health
+from askback.wire.server import Health, Worker
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in mod
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
 _MAX_TARGET = 500
-_API = ("/v1", "/healthz", "/metrics")
+_API = ("/v1", "/healthz", "/readyz", "/metrics")
 
 
 class Pages:
@@ -61,12 +61,14 @@ class Pages:
         health: Callable[[], Awaitable[Health]],
         entries: AuditStore,
         *,
+        workers: Callable[[], Awaitable[Sequence[Worker]]] | None = None,
         device: Lifetime = DEVICE,
     ) -> None:
         self._context = PageContext(
             service=service,
             clock=clock,
             health=health,
+            workers=workers,
             audit=entries,
             languages=translations.load(),
             templates=environment(),
@@ -156,9 +158,18 @@ def _static_routes() -> tuple[Route, ...]:
     return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
 
+_PROBLEMS = {
+    HTTPStatus.NOT_FOUND: "missing",
+    HTTPStatus.FORBIDDEN: "forbidden",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+}
+
+
 async def _error_page(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(context, request, status_of(error.code), error.message, error.code)
+        response = _problem(context, request, status_of(error.code), error.message, error.code)
+        response.headers.update(retry_after(error) or {})
+        return response
     log.error("a page failed with an unexpected error", extra={"path": request.url.path})
     return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
@@ -166,7 +177,7 @@ async def _error_page(context: PageContext, request: Request, error: Exception) 
 def _problem(
     context: PageContext, request: Request, status: HTTPStatus, message: str | None, code: str | None = None
 ) -> Response:
-    kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
+    kind = _PROBLEMS.get(status, "broken")
     return context.show(request, "problem.html", status, kind=kind, message=message, code=code)
 
 

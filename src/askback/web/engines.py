@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from askback.web.page_context import Page, PageContext
 from askback.web.translations import Translations
 from askback.wire.base import plain
-from askback.wire.server import Engine
+from askback.wire.server import Engine, Worker
 
 CONDITIONS = ("ready", "signed_out", "missing")
 _PLAIN = re.compile(r"(?:install it|sign in) with: ([^,]+)")
@@ -33,7 +34,13 @@ class Advice:
 async def engines(context: PageContext, request: Request) -> Response:
     found = await usable_first(context, request)
     counts = {name: sum(view["condition"] == name for view in found) for name in CONDITIONS}
-    return context.show(request, "engines.html", engines=found, counts=counts)
+    return context.show(request, "engines.html", engines=found, counts=counts, workers=await _workers(context, request))
+
+
+async def _workers(context: PageContext, request: Request) -> Sequence[Worker] | None:
+    """The programs on all machines. None if there is only this server, or if they are not for this caller to see."""
+    restricted = bool(request.scope["grant"].labels)
+    return None if context.workers is None or restricted else await context.workers()
 
 
 async def usable_first(context: PageContext, request: Request) -> list[dict[str, Any]]:
@@ -50,7 +57,7 @@ def _view(engine: Engine, t: Translations) -> dict[str, Any]:
     title, _, about = (engine.title or engine.name).partition(" (")
     view["title"], view["about"] = title, t.find(f"engines.about.{engine.name}") or about.rstrip(")")
     view["condition"] = condition
-    view["todo"] = advice(engine.name, condition, engine.advice, t)
+    view["todo"] = advice(engine.name, condition, engine.advice, t, in_fleet=engine.workers is not None)
     view["finding"] = finding(profile.reason, t) if profile else None
     return view
 
@@ -61,14 +68,15 @@ def condition_of(engine: Engine) -> str:
     return "signed_out" if engine.signed_in is False else "ready"
 
 
-def advice(name: str, condition: str, text: str | None, t: Translations) -> Advice | None:
+def advice(name: str, condition: str, text: str | None, t: Translations, *, in_fleet: bool = False) -> Advice | None:
     """The engine's advice, in the user's language. Advice of third-party engines is shown as it is."""
     if text is None:
         return None
     if found := _PLAIN.fullmatch(text):
         return Advice(command=found[1])
     command = found[1] if (found := _WITH_COMMAND.fullmatch(text)) else None
-    note = t.find(f"engines.note.{name}.{condition}")
+    own = t.find(f"engines.note.fleet.{name}.{condition}") if in_fleet else None
+    note = own or t.find(f"engines.note.{name}.{condition}")
     return Advice(command=command if note else None, note=note, original=None if note else text)
 
 

@@ -26,7 +26,7 @@ from askback.store.audit_log import AuditStore
 from askback.text.formatting import rfc3339
 from askback.web import translations
 from askback.web.translations import Translations
-from askback.wire.server import Health
+from askback.wire.server import Health, Worker
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -43,6 +43,8 @@ class PageContext:
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Health]]
     """The response of `/healthz`."""
+    workers: Callable[[], Awaitable[Sequence[Worker]]] | None
+    """The response of `GET /v1/workers`, if there can be other programs than this server."""
     audit: AuditStore
     languages: Mapping[str, Translations]
     templates: Environment

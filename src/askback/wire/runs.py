@@ -14,7 +14,7 @@ from askback.wire.artifacts import Artifact, Changes
 from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of, utc
 from askback.wire.questions import ClosedInteraction, Interaction
 
-QueueReason = Annotated[str, choice("slots", "engine_slots", "starting")]
+QueueReason = Annotated[str, choice("slots", "engine_slots", "starting", "no_worker")]
 
 
 class Profile(Shape):
@@ -170,7 +170,10 @@ class Run(Shape, omit_defaults=True):
     finished_at: Annotated[Moment | None, about("When the run reached its final state.")] = None
     queue_reason: Annotated[
         QueueReason | None,
-        about("Why a queued run has not started: no free slot, no free slot for its engine, or it is about to start."),
+        about(
+            "Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, or no program "
+            "that executes runs has its engine."
+        ),
     ] = None
 
     @property

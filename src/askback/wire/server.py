@@ -91,6 +91,13 @@ class SkillFileList(WholeList[SkillFile]):
 # Engines.
 
 
+class Slots(Shape):
+    """Engine processes."""
+
+    total: Annotated[int, about("How many may run at the same time.", 4, ge=0)]
+    taken: Annotated[int, about("How many slots are in use.", 1, ge=0)]
+
+
 class EngineProfile(Shape):
     """How the runs of an engine wait."""
 
@@ -103,7 +110,7 @@ class Engine(Shape):
 
     name: Annotated[str, about("The name for `POST /v1/runs`.", "codex")]
     title: Annotated[str | None, about("The display name.", "Codex")] = None
-    found: Annotated[bool, about("Whether it is installed on the server.")]
+    found: Annotated[bool, about("Whether it is installed on the server, or on one of its workers.")]
     path: Annotated[str | None, about("The path of the program.")] = None
     version: Annotated[str | None, about("The version that it reports.", "0.120.0")] = None
     interactive_profile: Annotated[EngineProfile | None, about("How its runs wait. Null if it is not installed.")] = (
@@ -118,10 +125,49 @@ class Engine(Shape):
     ] = False
     signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
+    workers: Annotated[
+        int | None, about("How many programs start turns of it. Null with SQLite: this server does.", 2)
+    ] = None
 
 
 class EngineList(WholeList[Engine]):
     """Every known engine, by name."""
+
+
+class WorkerEngine(Shape):
+    """An engine as one worker has it."""
+
+    name: Annotated[str, about("The name for `POST /v1/runs`.", "codex")]
+    version: Annotated[str | None, about("The version that it reports.", "0.120.0")] = None
+    interactive_profile: Annotated[ProfileKind, about("How its runs wait there.")]
+    signed_in: Annotated[bool | None, about("Whether it is signed in there. Null if it is unknown.")] = None
+    slots: Annotated[int | None, about("How many of its processes may run there, if it is limited separately.")] = None
+    taken: Annotated[int, about("How many of its processes run there.", 1, ge=0)] = 0
+
+
+class Worker(Shape):
+    """A program that executes runs: a worker, or a server."""
+
+    name: Annotated[str, about("Its name, new at every start.", "program-5f0c1d2e3a4b")]
+    kind: Annotated[str, choice("worker", "server"), about("`server`: it serves the API as well.", "worker")]
+    host: Annotated[str, about("The name of its machine.", "build-7")]
+    pid: Annotated[int, about("The id of its process there.", 4711)]
+    version: Annotated[str, about("Its version of Askback.", "0.1.0")]
+    state: Annotated[
+        str,
+        choice("alive", "draining", "gone"),
+        about(
+            "`draining`: it is being stopped and starts no more turns. `gone`: it has not been heard of for a while."
+        ),
+    ]
+    labels: Annotated[dict[str, str], about("For people: `worker.labels` of its settings.", {"zone": "eu"})]
+    slots: Annotated[Slots, about("Its engine processes.")]
+    engines: Annotated[tuple[WorkerEngine, ...], about("The engines whose turns it executes, by name.")]
+    started_at: Annotated[Moment, about("When it was started.")]
+
+
+class WorkerList(WholeList[Worker]):
+    """The programs that execute runs, the oldest first."""
 
 
 class EngineModel(Shape):
@@ -200,13 +246,6 @@ class PushTest(Shape):
     error: Annotated[str | None, about("Why it was not accepted.", "the push service returned 410")]
 
 
-class Slots(Shape):
-    """Engine processes."""
-
-    total: Annotated[int, about("How many may run at the same time.", 4, ge=1)]
-    taken: Annotated[int, about("How many slots are in use.", 1, ge=0)]
-
-
 class Limits(Shape):
     """What enforces each limit on engines. An empty list: nothing does."""
 
@@ -240,6 +279,15 @@ class Isolation(Shape):
     message: Annotated[str, about("What an engine can do without a sandbox. Empty if there is one.", "")]
 
 
+class Readiness(Shape):
+    """Whether a server or a worker should get work now."""
+
+    ready: Annotated[bool, about("Sent with status 200 if true, else with 503.", True)]
+    database: Annotated[str, about("Whether its tables can be read and written: `ok`, or an error code.", "ok")]
+    files: Annotated[str, about("Whether the data folder can be written to: `ok`, or an error code.", "ok")]
+    draining: Annotated[bool, about("Whether it is being stopped and starts no more turns.", False)]
+
+
 class Health(Shape):
     """The state of the server."""
 
@@ -247,15 +295,23 @@ class Health(Shape):
         str,
         choice("ok", "degraded", "failing"),
         about(
-            "`failing`: the database cannot be read or written, or no turns are started. `degraded`: requests are slow, "
+            "`failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, "
             "see `loop_lag_sec` and `stuck`. Both are sent with status 503."
         ),
     ]
     version: Annotated[str, about("The version of Askback.", "0.1.0")]
     database: Annotated[str, about("`ok`, or an error code.", "ok")]
+    files: Annotated[
+        str | None, about("The store of `files`: `ok`, or an error code. Null if the settings name none.", "ok")
+    ] = None
     disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
-    slots: Annotated[Slots, about("The engine processes.")]
-    oldest_queued_sec: Annotated[float | None, about("How long the next run has been queued.")] = None
+    slots: Annotated[
+        Slots, about("The engine processes of this server; if it executes no runs itself, those of all workers.")
+    ]
+    workers: Annotated[
+        int | None, about("How many programs start turns, this server included. Null with SQLite.", 3)
+    ] = None
+    oldest_queued_sec: Annotated[float | None, about("How long a run has been queued, at most.")] = None
     loop_lag_sec: Annotated[float, about("The longest recent delay of the server's event loop.", ge=0)] = 0.0
     stuck: Annotated[tuple[str, ...], about("Thread pools whose work does not finish.", [])] = ()
     sandbox: Annotated[

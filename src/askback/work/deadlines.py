@@ -30,7 +30,7 @@ class Deadlines:
         self, *, store: Store, owners: Collection[str], clock: Callable[[], datetime], announce_sec: float = 0
     ) -> None:
         self._store = store
-        self._owners = frozenset(owners)
+        self._owners = owners
         self._clock = clock
         self._announced = timedelta(seconds=announce_sec)
 

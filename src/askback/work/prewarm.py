@@ -117,13 +117,18 @@ class Prewarming:
     # Keeping processes ready.
 
     def stop(self) -> None:
+        """Start no more processes, and keep none that is being started."""
         self._stopping = True
+
+    def resume(self) -> None:
+        """Keep processes ready again after `stop`."""
+        self._stopping = False
 
     async def refill(self, group: asyncio.TaskGroup) -> None:
         """Start what is missing, one at a time, until this is canceled. The processes are kept by tasks of the group."""
         while self._wanted:
             self._wake.clear()
-            if not self._starting.total() and (name := self._missing()) is not None:
+            if not self._stopping and not self._starting.total() and (name := self._missing()) is not None:
                 self._starting[name] += 1
                 group.create_task(self._keep(name))
             with suppress(TimeoutError):

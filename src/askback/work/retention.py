@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import Run
 from askback.deletion import Deletion
+from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -45,29 +46,49 @@ class Retention:
         keeping: RetentionPolicy,
         clock: Callable[[], datetime],
         pools: Pools,
+        homes: Homes | None = None,
     ) -> None:
         self._store = store
+        self._homes = homes
         self._workspaces = workspaces
         self._uploads = uploads
         self._deletion = deletion
         self._keeping = keeping
         self._clock = clock
         self._pool = pools.sweeping
+        self._sweeping = asyncio.Lock()
 
     async def run(self) -> None:
-        """Sweep now, then every day."""
+        """Remove what is too old now, then every day. For the leader of all servers."""
+        await self._daily(self._sweep_all)
+
+    async def tidy(self) -> None:
+        """Remove what is left over in the folders of this machine now, then every day."""
+        await self._daily(self._sweep_folders)
+
+    async def _daily(self, sweep: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await self.sweep()
+                # What one of them deletes is not looked at by the other.
+                async with self._sweeping:
+                    await sweep()
             except (Unavailable, OSError) as error:
                 log.error("old runs cannot be removed: %s", error)
             await asyncio.sleep(_DAY_SEC)
 
     async def sweep(self) -> None:
+        await self._sweep_folders()
+        await self._sweep_all()
+
+    async def _sweep_folders(self) -> None:
         await self._pool.run(self._uploads.sweep, _UPLOAD_SEC)
         await self._deletion.finish()
         await self._sweep_strays()
         await self._close_all()
+
+    async def _sweep_all(self) -> None:
+        if self._homes is not None:
+            await self._homes.sweep(self._store.get, self._clock())
         if self._keeping.audit_days is not None:
             await self._sweep_audit(self._clock() - timedelta(days=self._keeping.audit_days))
         removed = 0
@@ -115,7 +136,7 @@ class Retention:
         return removed
 
     async def _sweep_large(self, max_bytes: int) -> int:
-        sizes = await self._pool.run(self._workspaces.sizes)
+        sizes = await self._sizes()
         excess = sum(sizes.values()) - max_bytes
         removed = 0
         async for runs in self._over():
@@ -129,6 +150,12 @@ class Retention:
                 break
         return removed
 
+    async def _sizes(self) -> Mapping[str, int]:
+        """By run id: on the disk, or in the store of files if that is more. The one is a copy of the other."""
+        sizes = await self._pool.run(self._workspaces.sizes)
+        stored = {} if self._homes is None else await self._homes.sizes()
+        return {run_id: max(sizes.get(run_id, 0), stored.get(run_id, 0)) for run_id in sizes.keys() | stored.keys()}
+
     async def _over(self) -> AsyncIterator[Sequence[Run]]:
         cursor: str | None = None
         while True:
@@ -141,6 +168,6 @@ class Retention:
 
     def _remove(self, run_id: str) -> None:
         try:
-            self._workspaces.remove(run_id)
+            self._workspaces.withdraw(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})

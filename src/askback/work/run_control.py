@@ -6,28 +6,45 @@ import asyncio
 from enum import StrEnum
 
 from askback.core.runs import Run
+from askback.store.turns import Ticket
 
 
 class StopReason(StrEnum):
     CANCEL = "cancel"
     SHUTDOWN = "shutdown"
+    LEASE_LOST = "lease_lost"
+    """This program counts as dead. Its runs belong to others, so it stores nothing more for them."""
+
+
+_PRECEDENCE = (StopReason.SHUTDOWN, StopReason.CANCEL, StopReason.LEASE_LOST)
+
+
+class LeaseLost(Exception):
+    """The runs of this program belong to others."""
 
 
 class RunControl:
-    """A cancel takes precedence over a shutdown."""
+    """A cancel takes precedence over a shutdown, and a lost lease over everything."""
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.run: Run | None = None
         """The run as of the last known change; it may have changed since."""
+        self.ticket: Ticket | None = None
+        """What the run was taken with, as long as it holds a slot."""
         self._stop = asyncio.Event()
         self._change = asyncio.Event()
 
     def stop(self, reason: StopReason) -> None:
-        if self.reason is not StopReason.CANCEL:
+        if self.reason is None or _PRECEDENCE.index(reason) > _PRECEDENCE.index(self.reason):
             self.reason = reason
         self._stop.set()
         self._change.set()
+
+    def check_lease(self) -> None:
+        """Raise `LeaseLost` if this program may store nothing more for the run."""
+        if self.reason is StopReason.LEASE_LOST:
+            raise LeaseLost
 
     def note_change(self, run: Run) -> None:
         """The run has changed, perhaps through another program."""

@@ -12,6 +12,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import SHARED
 from askback.process.pools import Pools
 from askback.store.base import Store
+from askback.stored_files import Files
 
 _TICK_SEC = 0.5
 _LAG_WINDOW_SEC = 10.0
@@ -22,10 +23,43 @@ _CHECK_SEC = 10.0
 """A database that takes longer for a trivial write is not usable."""
 
 
+_FILES_SEC = 30.0
+"""Each check of an object store costs three requests, so callers share one for this long. A failure is checked again at once."""
+
+
+class _FilesCheck:
+    """Whether files can be stored, as of the last check."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._task: asyncio.Task[None] | None = None
+        self._checked_at: float | None = None
+        self._state = "ok"
+
+    async def state(self) -> str:
+        now = asyncio.get_running_loop().time()
+        fresh = self._checked_at is not None and now - self._checked_at < _FILES_SEC and self._state == "ok"
+        if self._task is None and not fresh:
+            self._task = asyncio.create_task(self._check())
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=_ANSWER_SEC)
+        return self._state
+
+    async def _check(self) -> None:
+        try:
+            await self._files.check()
+            self._state = "ok"
+        except Unavailable as error:
+            self._state = error.code
+        finally:
+            self._checked_at = asyncio.get_running_loop().time()
+            self._task = None
+
+
 class Vitals:
     """Reads and writes the database, measures the event loop, and checks the worker and the thread pools."""
 
-    def __init__(self, *, store: Store, pools: Pools, clock: Callable[[], datetime]) -> None:
+    def __init__(self, *, store: Store, files: Files | None, pools: Pools, clock: Callable[[], datetime]) -> None:
         self.oldest_queued_sec: float | None = None
         self.worker: asyncio.Task[None] | None = None
         self._store = store
@@ -34,6 +68,7 @@ class Vitals:
         self._check: asyncio.Task[None] | None = None
         self._checked_at = 0.0
         self._database = "ok"
+        self._files = None if files is None else _FilesCheck(files)
         self._lags: deque[tuple[float, float]] = deque()
 
     async def run(self) -> None:
@@ -75,6 +110,10 @@ class Vitals:
             return RefusalCode.STORE_UNUSABLE
         return self._database
 
+    async def files(self) -> str | None:
+        """`ok`, or the code of the problem; None if the program has no store of files."""
+        return None if self._files is None else await self._files.state()
+
     def _finish_check(self, task: asyncio.Task[None]) -> None:
         self._check = None
         with suppress(asyncio.CancelledError):
@@ -82,14 +121,14 @@ class Vitals:
 
     async def _check_database(self) -> None:
         try:
-            waiting = await self._store.queued({SHARED}, without_engines=(), limit=1)
+            waiting = await self._store.longest_queued({SHARED})
             await self._store.write_nothing()
         except Unavailable as error:
             # This is public, and the message names files on this machine.
             self._database = error.code
             return
         self._database = "ok"
-        oldest = (self._clock() - waiting[0].updated_at).total_seconds() if waiting else None
+        oldest = None if waiting is None else (self._clock() - waiting.updated_at).total_seconds()
         self.oldest_queued_sec = None if oldest is None else max(0.0, oldest)
 
     @property

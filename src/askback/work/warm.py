@@ -7,7 +7,7 @@ the run is claimed again by the same worker, or the pool drops it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from askback.core.runs import Run, RunState, TurnKind
@@ -38,7 +38,8 @@ class Held:
 class WarmWaits:
     """The pool, with what the worker knows of each parked process."""
 
-    def __init__(self, context: TurnContext, *, name: str, owners: Collection[str]) -> None:
+    def __init__(self, context: TurnContext, *, name: Callable[[], str], owners: Collection[str]) -> None:
+        """`name` returns the name of this program."""
         self.pool = context.warm
         self._context = context
         self._name = name
@@ -105,6 +106,7 @@ class WarmWaits:
     def note_change(self, run: Run) -> None:
         """The run has changed, perhaps through another program."""
         parked = self.pool.find(run.id)
-        lost = run.state.final or (run.worker is not None and run.worker != self._name) or run.owner not in self._owners
+        taken = run.worker is not None and run.worker != self._name()
+        lost = run.state.final or taken or run.owner not in self._owners
         if parked is not None and lost:
             self.pool.give_up(parked, DropReason.RUN)

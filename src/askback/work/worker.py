@@ -1,4 +1,4 @@
-"""The worker: claims queued runs, first come first served, while it has slots, and executes their turns.
+"""The worker: takes queued runs from the queue while it has slots, claims them, and executes their turns.
 
 The task that executed a turn may keep its process warm while the run waits (`work.warm`). Its slot is free then. The next
 claim of the run hands it to that task.
@@ -35,8 +35,8 @@ from askback.core.signals import (
 from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.store.turns import Room, Ticket
 from askback.work.prewarm import Prewarming
-from askback.work.queue_view import QueueView
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
 from askback.work.turn.execute import RunExecutor, executing
@@ -50,6 +50,7 @@ T = TypeVar("T")
 _TEMPORARY = {
     RefusalCode.DISK_FULL: "the disk was full",
     RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
+    RefusalCode.FILES_UNAVAILABLE: "the store of files could not be used",
     RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
     RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
 }
@@ -61,10 +62,16 @@ class Worker:
     """Executes the runs of `owners`, under the name of its program."""
 
     def __init__(
-        self, *, name: str, owners: Collection[str], slots: Slots, context: TurnContext, prewarming: Prewarming
+        self,
+        *,
+        name: Callable[[], str],
+        owners: Collection[str],
+        slots: Slots,
+        context: TurnContext,
+        prewarming: Prewarming,
     ) -> None:
         self._name = name
-        self._owners = frozenset(owners)
+        self._owners = owners
         self._slots = slots
         self._context = context
         self._store = context.store
@@ -72,9 +79,36 @@ class Worker:
         self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._prewarming = prewarming
         self._active: dict[str, RunControl] = {}
+        self._executing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._queue = QueueView(self._store, self._owners)
+        self._queue = self._store.turns(self._owners)
         self._stopping = False
+        self._suspended = False
+        self._draining = False
+        self.ended = asyncio.Event()
+        """The last turn has ended after `drain` or `stop`."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more runs are claimed."""
+        return self._draining or self._stopping
+
+    @property
+    def active(self) -> frozenset[str]:
+        """The runs that it executes, or whose resident process it keeps."""
+        return frozenset(self._active)
+
+    def look_again(self) -> None:
+        """Look at the whole queue: turns that were left may be taken now."""
+        self._queue.note({UNKNOWN_RUN: None})
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
+        self._draining = True
+        self._prewarming.stop()
+        self._warm.pool.drop_all(DropReason.STOP)
+        self._wake.set()
 
     def stop(self) -> None:
         """Claim no more runs; turns in progress are ended and go back to the queue."""
@@ -86,14 +120,44 @@ class Worker:
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
 
+    async def suspend(self) -> None:
+        """Stop at once, whatever the turns wait for, and store nothing more for their runs. Claim none until `resume`.
+
+        Returns when no process is alive, also none that is kept warm.
+        """
+        self._suspended = True
+        for control in self._active.values():
+            control.stop(StopReason.LEASE_LOST)
+        self._context.early_saves.give_up()
+        self._prewarming.stop()
+        self._warm.pool.drop_all(DropReason.STOP)
+        executing = list(self._executing)
+        for task in executing:
+            task.cancel()
+        if executing:
+            await asyncio.wait(executing)
+        await self._warm.pool.emptied()
+
+    def resume(self) -> None:
+        """Claim runs again, under the new name of this program."""
+        self._suspended = False
+        if not self.draining:
+            self._prewarming.resume()
+        self.look_again()
+
     async def run(self) -> None:
-        """Work until `stop` is called; returns when the last turn has ended."""
+        """Work until `stop` or `drain` is called; returns when the last turn has ended."""
         changes = self._store.changes()
         try:
             async with asyncio.TaskGroup() as group:
-                services = (self._listen(changes.wait), self._warm.pool.watch(), self._prewarming.refill(group))
+                services = (
+                    self._listen(changes.wait),
+                    self._queue.tend(self._wake.set),
+                    self._warm.pool.watch(),
+                    self._prewarming.refill(group),
+                )
                 background = [group.create_task(each) for each in services]
-                while not self._stopping:
+                while not self._stopping and (self._active or not self._draining):
                     self._wake.clear()
                     await self._claim(group)
                     await self._wake.wait()
@@ -101,6 +165,8 @@ class Worker:
                     task.cancel()
         finally:
             changes.close()
+            await self._queue.close()
+            self.ended.set()
 
     async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
         while True:
@@ -134,24 +200,28 @@ class Worker:
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
-        tried: set[str] = set()
+        tried: set[tuple[str, int]] = set()
         try:
-            while not self._stopping and self._slots.free > 0:
-                runs = await self._queue.heads(without_engines=self._slots.full_engines(), limit=self._slots.free)
-                if tried.issuperset(run.id for run in runs):
-                    if runs:
-                        self._queue.note_left()
+            while not (self.draining or self._suspended) and self._slots.free > 0:
+                tickets = await self._queue.take(self._room())
+                names = {(ticket.run.id, ticket.run.epoch) for ticket in tickets}
+                if self.draining or self._suspended or names <= tried:
+                    for ticket in tickets:
+                        self._queue.put_back(ticket)
                     return
-                tried.update(run.id for run in runs)
-                await self._claim_all(runs, group)
+                tried |= names
+                await self._claim_all(tickets, group)
         except Unavailable as error:
-            self._queue.note_left()
             log.error("no runs can be claimed: %s", error.message)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
-    async def _claim_all(self, runs: Sequence[Run], group: asyncio.TaskGroup) -> None:
+    def _room(self) -> Room:
+        engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
+        return Room(total=self._slots.free, engines=engines)
+
+    async def _claim_all(self, tickets: Sequence[Ticket], group: asyncio.TaskGroup) -> None:
         """A claimed run is executed even if the claim of another one failed."""
-        claims = await asyncio.gather(*(self._claim_one(run) for run in runs), return_exceptions=True)
+        claims = await asyncio.gather(*(self._claim_one(ticket) for ticket in tickets), return_exceptions=True)
         for claimed in claims:
             if isinstance(claimed, tuple):
                 run, parked = claimed
@@ -164,62 +234,73 @@ class Worker:
             if isinstance(failed, BaseException):
                 raise failed
 
-    async def _claim_one(self, run: Run) -> tuple[Run, Parked | None] | None:
+    async def _claim_one(self, ticket: Ticket) -> tuple[Run, Parked | None] | None:
         """The claimed run, and its warm process if there is one.
 
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
+        run = ticket.run
         if not self._slots.take(run.engine):
-            self._queue.note_left()
+            self._queue.put_back(ticket)
             return None
         parked = self._warm.pool.take(run.id)
         try:
-            signal = SlotAcquired(worker=self._name, at=self._clock(), process=_process_of(parked))
+            signal = SlotAcquired(worker=self._name(), at=self._clock(), process=_process_of(parked))
             claimed = await move(self._store, run.id, signal, seen=run)
         except BaseException as error:
             self._slots.release(run.engine)
             if parked is not None:
                 self._warm.pool.give_up(parked, DropReason.RUN)
             if not isinstance(error, Conflict | NotFound):
+                self._queue.put_back(ticket)
                 raise
+            self._queue.done(ticket)
             return None
-        self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
+        control = self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
+        control.ticket = ticket
         return claimed, parked
 
     async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
         held = Held(run=run, control=self._active[run.id])
-        self._pass_on_stop(held.control)
+        self._pass_on_stop(held.control, run)
+        task = asyncio.current_task()
+        assert task is not None
+        self._executing.add(task)
         try:
             if prewarmed is None:
                 self._prewarming.note_new_process(run)
                 await self._warm.prepare(run)
             async with executing(self._context, held.control, prewarmed) as executor:
                 await self._turns(held, executor)
-                while not self._stopping and self._warm.park(held, executor):
+                while not self.draining and self._warm.park(held, executor):
                     self._let_go(held)
                     if not await self._warm.wait(held, executor):
                         break
-                    self._pass_on_stop(held.control)
+                    self._pass_on_stop(held.control, held.run)
                     await self._turns(held, executor)
             if held.run.state.final and (held.run.env_names or held.run.workdir):
                 await asyncio.to_thread(self._close, held.run)
-        except Exception as fault:
+        except (Exception, asyncio.CancelledError) as fault:
             await self._fail(held, _innermost(fault))
         finally:
+            self._executing.discard(task)
             self._warm.leave(held)
             self._let_go(held)
         if not held.was_warm:
             await self._save_early(held.run)
 
-    def _pass_on_stop(self, control: RunControl) -> None:
-        """`stop` may have gone through the runs in progress while the claim of this one was being stored."""
+    def _pass_on_stop(self, control: RunControl, run: Run) -> None:
+        """`stop` or `suspend` may have gone through the runs in progress while the claim of this one was being stored."""
         if self._stopping:
             control.stop(StopReason.SHUTDOWN)
+        if self._suspended or run.worker != self._name():
+            control.stop(StopReason.LEASE_LOST)
 
     async def _turns(self, held: Held, executor: RunExecutor) -> None:
         run = held.run
         while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
+            held.control.check_lease()
             step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
             run = held.run = await step(run, executor)
 
@@ -228,6 +309,9 @@ class Worker:
         if not held.has_slot:
             return
         held.has_slot = False
+        if held.control.ticket is not None:
+            self._queue.done(held.control.ticket)
+            held.control.ticket = None
         # A run that was queued again may have been claimed again by now.
         if self._active.get(held.run.id) is held.control:
             del self._active[held.run.id]
@@ -237,6 +321,11 @@ class Worker:
     async def _fail(self, held: Held, fault: BaseException) -> None:
         """A fault while the process was only kept warm ends the process, and no more."""
         self._warm.leave(held)
+        if held.control.reason is StopReason.LEASE_LOST:
+            log.warning("a run is left to other programs: the lease of this one is lost", extra={"run": held.run.id})
+            return
+        if isinstance(fault, asyncio.CancelledError):
+            raise fault
         if held.has_slot:
             await self._give_up(held.run, fault)
         else:
@@ -259,8 +348,13 @@ class Worker:
 
     async def _hold(self, run: Run, executor: RunExecutor) -> Run:
         held = await executor.hold(run)
+        self._active[run.id].check_lease()
+        if isinstance(held, Run):
+            return held
         try:
-            return held if isinstance(held, Run) else await move(self._store, run.id, held)
+            ended = await move(self._store, run.id, held)
+            await self._drop_kept(run, ended)
+            return ended
         except Conflict:
             # A reply came first: its turn finds that the process has ended.
             return await self._store.get(run.id)
@@ -273,12 +367,22 @@ class Worker:
         except* Exception as fault:
             signal = self._interruption(run, _innermost(fault))
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
-        return await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
+        ended = await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
+        await self._drop_kept(run, ended)
+        return ended
+
+    async def _drop_kept(self, before: Run, now: Run) -> None:
+        """Remove what is no longer needed of the run from the store of files. What fails is left to the next sweep."""
+        if self._context.homes is not None:
+            await self._context.homes.drop(before.kept, now)
+            if now.state.final:
+                await self._context.homes.drop_pad(now)
 
     async def _store_end(self, run: Run, signal: Signal) -> Run:
         """Decide from the last known state of the run, which is most likely current."""
-        control = self._active.get(run.id)
-        return await move(self._store, run.id, signal, seen=control.run if control else None)
+        control = self._active[run.id]
+        control.check_lease()
+        return await move(self._store, run.id, signal, seen=control.run)
 
     async def _give_up(self, run: Run, fault: BaseException) -> None:
         """Release a run that we cannot execute: nobody else restarts it while we hold it."""
@@ -296,7 +400,7 @@ class Worker:
 
     async def _release(self, given_up: Run, fault: BaseException) -> None:
         run = await self._store.get(given_up.id)
-        if run.worker == self._name and run.epoch == given_up.epoch:
+        if run.worker == self._name() and run.epoch == given_up.epoch:
             await move(self._store, run.id, self._loss(run, fault), seen=run)
 
     async def _retrying(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -321,7 +425,7 @@ class Worker:
         """A turn whose events could not be stored is restarted. Any other fault ends the run."""
         if (why := _temporary_reason(fault)) is not None:
             log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
-            return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
+            return TurnLost(epoch=run.epoch, at=self._clock(), counted=not _is_files(fault), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
         log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
         return self._internal_error(run, fault)
@@ -329,7 +433,7 @@ class Worker:
     def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
         message = "Askback could not execute the turn; see the log"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
-        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock())
+        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock(), kept=run.kept)
 
 
 def _process_of(parked: Parked | None) -> TurnProcess:
@@ -342,6 +446,11 @@ def _innermost(fault: BaseException) -> BaseException:
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     return fault
+
+
+def _is_files(fault: BaseException) -> bool:
+    """Whether the store of files could not be used. A turn does not count for that."""
+    return isinstance(fault, Unavailable) and fault.code is RefusalCode.FILES_UNAVAILABLE
 
 
 def _temporary_reason(fault: BaseException) -> str | None:

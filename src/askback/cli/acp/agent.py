@@ -106,8 +106,8 @@ class AskbackAgent:
     async def _open(self, session_id: str, cwd: str) -> Session:
         """A session on the server that is there now. The commands are sent once the client knows the session."""
         with _errors_sent():
-            client, data_dir = self._connect()
-            session = Session(id=session_id, cwd=cwd, client=client, data_dir=data_dir)
+            client, runs_dir = self._connect()
+            session = Session(id=session_id, cwd=cwd, client=client, runs_dir=runs_dir)
             try:
                 skills = commands.runnable(await client.skills())
             except BaseException:

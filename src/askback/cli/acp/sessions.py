@@ -28,7 +28,7 @@ class Session:
     id: str
     cwd: str
     client: AsyncClient
-    data_dir: Path | None
+    runs_dir: Path | None
     """The data folder of the server, if it runs on this machine."""
     work: asyncio.Task[str] | None = None
     """The prompt in progress."""
@@ -45,8 +45,8 @@ class Session:
 
     def artifact_uri(self, run_id: str) -> str:
         """Where the files of a run are: a folder of this machine, or a URL that needs a token."""
-        if self.data_dir is not None:
-            return (self.data_dir / "runs" / run_id / "work" / "artifacts").absolute().as_uri()
+        if self.runs_dir is not None:
+            return (self.runs_dir / run_id / "work" / "artifacts").absolute().as_uri()
         return f"{self.client.url.rstrip('/')}/v1/runs/{run_id}/artifacts"
 
     async def newest_run(self) -> Run | None:

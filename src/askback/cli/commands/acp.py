@@ -54,7 +54,7 @@ def command(
             raise connection.no_server(settings)
         local = connection.read_announcement(settings.data_dir)
         is_local = local is not None and local.url == server.url
-        return server.async_client(Via.ACP), settings.data_dir if is_local else None
+        return server.async_client(Via.ACP), settings.runs if is_local else None
 
     async def main() -> int:
         await serve(connect, RunChoices(engine=engine, in_folder=workdir))

@@ -45,7 +45,7 @@ def command(settings: Settings, as_json: bool, key: str | None) -> int:
         raise Invalid(RefusalCode.SETTINGS_INVALID, _unknown(settings, key or ""))
     if as_json:
         listed = [_entry(path, value, settings.origin(path)) for path, value in shown]
-        output.print_json({"files": [str(path) for path in settings.files], "settings": listed})
+        output.print_json({"files": [str(path) for path in settings.sources], "settings": listed})
         return 0
     import json
 

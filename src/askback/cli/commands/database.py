@@ -1,7 +1,9 @@
-"""`askback database`: the tables in PostgreSQL, and whether they fit this version."""
+"""`askback database`: the tables in PostgreSQL, whether they fit this version, and the move of a data folder into them."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +25,7 @@ _SQLITE = "runs are in an SQLite file in the data folder; it is created and upgr
     examples=(
         "askback database status",
         "askback database upgrade",
+        "askback database import ~/.local/share/askback",
     ),
 )
 @options.common
@@ -56,9 +59,62 @@ def upgrade(settings: Settings, as_json: bool) -> int:
     elif before.fits:
         output.to_stderr("the tables fit already; nothing was changed")
     else:
-        done = "created" if before.found == 0 else f"upgraded from format {before.found}"
-        output.to_stderr(f"the tables were {done}: format {after.found}")
+        output.to_stderr(f"the tables were {_done(before, after)}: format {after.found}")
     return 0
+
+
+def _done(before: SchemaStatus, after: SchemaStatus) -> str:
+    if before.found == 0:
+        return "created"
+    return "upgraded for the queue" if before.found == after.found else f"upgraded from format {before.found}"
+
+
+@command.command("import")
+@click.argument("folder", type=options.PathName(path_type=Path))
+@options.common
+def import_(settings: Settings, as_json: bool, folder: Path) -> int:
+    """Move the data folder FOLDER, which has an SQLite file, into the empty database of the settings.
+
+    Runs, questions, tokens, sessions, skills and keys become rows; the files of runs stay in the folder. No program may
+    use the folder meanwhile. Afterwards, use it with the database.
+    """
+    from askback.bootstrap.database import DATABASE, postgres_address
+
+    address = postgres_address(settings)
+    if address is None:
+        raise click.UsageError("name the PostgreSQL database with ASKBACK_DATABASE or the setting `database`")
+    source = options.path_of(str(folder))
+    _refuse_used(source)
+    from askback.store.postgres.importing import import_folder
+
+    progress = _progress if sys.stderr.isatty() else _no_progress
+    done = import_folder(source, source / DATABASE, address, progress, runs_dir=settings.runs_dir)
+    if as_json:
+        output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
+        return 0
+    if done.already:
+        output.to_stderr("everything was imported before; the folder is marked now")
+    else:
+        output.to_stderr(f"✔ imported {done.rows['runs']} runs and {done.rows['tokens']} tokens")
+    output.to_stderr(f"start the server on the same folder, with the database: askback serve --data-dir {source}")
+    return 0
+
+
+def _refuse_used(folder: Path) -> None:
+    """A program may work on the folder without having the file open."""
+    from askback.process.locks import is_held
+    from askback.store.sqlite.moving import in_use
+
+    if any(is_held(path) for path in (folder / "programs").glob("program-*.lock")):
+        raise in_use(folder)
+
+
+def _progress(table: str, copied: int, total: int) -> None:
+    output.to_stderr(f"\r\x1b[K{table}: {copied} of {total}", end="\n" if copied == total else "")
+
+
+def _no_progress(table: str, copied: int, total: int) -> None:
+    pass
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:
@@ -68,14 +124,14 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     if address is None:
         return _print_sqlite(settings, as_json=as_json)
     from askback.store import postgres
-    from askback.store.postgres import errors
+    from askback.store.postgres import schema
 
     now = postgres.status(address)
     if as_json:
         output.print_json(_view(now))
         return 0 if now.fits else 1
     if not now.fits:
-        raise errors.misfit(address, now.found, now.known)
+        raise schema.misfit(address, now)
     output.print_line(f"PostgreSQL {now.server}, format {now.found}: the tables fit")
     return 0
 
@@ -86,6 +142,8 @@ def _view(found: SchemaStatus) -> dict[str, Any]:
         "server": found.server,
         "format": found.found,
         "needed_format": found.known,
+        "queue_format": found.queue[-1] if found.queue else None,
+        "needed_queue_format": found.queue_known[-1],
         "fits": found.fits,
     }
 

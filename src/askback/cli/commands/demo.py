@@ -47,7 +47,9 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
     if click.get_current_context().params.get("data_dir") is not None:
         return _tour(settings, answers, as_json=as_json, kept=True)
     with tempfile.TemporaryDirectory(prefix="askback-demo-") as folder:
-        private = settings.model_copy(update={"data_dir": Path(folder), "database": None})
+        private = settings.model_copy(
+            update={"data_dir": Path(folder), "database": None, "files": None, "runs_dir": None}
+        )
         return _tour(private, answers, as_json=as_json, kept=False)
 
 

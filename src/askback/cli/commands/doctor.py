@@ -66,6 +66,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         yield Finding(what="database", ok=True, message=await app.store.check())
     except Unavailable as error:
         yield Finding(what="database", ok=False, message=error.message)
+    if (files := await _files(app)) is not None:
+        yield files
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
     for folder in app.settings.skills_dir:
         if not options.exists(folder):
@@ -95,6 +97,18 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
         yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
     for finding in _usable(reports):
         yield finding
+
+
+async def _files(app: App) -> Finding | None:
+    from askback.core.errors import Unavailable
+
+    if app.files is None:
+        return None
+    try:
+        return Finding(what="files", ok=True, message=f"can be stored in {await app.files.check()}")
+    except Unavailable as error:
+        advice = "correct `files`, or the credentials and permissions: docs/guides/files.md"
+        return Finding(what="files", ok=False, message=error.message, advice=advice)
 
 
 def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:

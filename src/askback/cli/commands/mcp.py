@@ -71,7 +71,7 @@ def command(
     cls=Command,
     examples=(
         "askback mcp install claude",
-        "askback mcp --url https://askback.example.com install codex --print",
+        "askback mcp install codex --url https://askback.example.com --print",
         "askback mcp install claude --force   # replace an entry that differs",
     ),
 )
@@ -80,6 +80,7 @@ def command(
 @click.option("--file", type=options.PathName(path_type=Path), metavar="F", help="The client's configuration file.")
 @click.option("--yes", is_flag=True, help="Do not ask before the file is changed.")
 @click.option("--force", is_flag=True, help="Replace an entry that differs. Implies --yes.")
+@click.option("--url", metavar="URL", help="URL of the server for the entry; default: as for `askback mcp`.")
 @options.common
 @click.pass_context
 def install(
@@ -91,6 +92,7 @@ def install(
     file: Path | None,
     yes: bool,
     force: bool,
+    url: str | None,
 ) -> int:
     """Add Askback to the configuration of an MCP client. Everything else in the file stays, and a copy of it is kept.
 

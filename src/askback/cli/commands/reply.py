@@ -201,7 +201,7 @@ async def _answer_here(
     if response is None:
         raise _settled_elsewhere(pending, await app.service.store.get(run_id))
     run = await app.service.reply(run_id, response, pending.interaction_id, by=system_user())
-    if app.service.owned_elsewhere(run):
+    if await app.service.owned_elsewhere(run):
         owner = "its server" if run.owner == SHARED else "the program that owns it"
         display.write(f"✔ sent; run {run.id} continues in {owner}")
         return Ending(run=run, exit_code=0, document=plain(WireRun.of(run)))

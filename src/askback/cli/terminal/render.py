@@ -40,6 +40,7 @@ _QUEUE_REASONS = {
     "slots": "no free slot",
     "engine_slots": "no free slot for its engine",
     "starting": "starting",
+    "no_worker": "no worker has its engine",
 }
 
 

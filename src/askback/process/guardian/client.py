@@ -24,6 +24,7 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
 from askback.process.guardian.delegation import Delegation
+from askback.process.guardian.lease import Lease
 from askback.process.isolation import Breach, Enforcement, Isolation, IsolationLevel, Resource, by_watchdog
 from askback.process.streams import Streams, writable
 
@@ -60,6 +61,7 @@ class Guardian:
         self._numbers = itertools.count(1)
         self._handles: dict[str, _KeptProcess] = {}
         self._boot_id = tree.boot_id()
+        self._lease = Lease()
 
     @property
     def pid(self) -> int | None:
@@ -75,6 +77,8 @@ class Guardian:
         for _ in range(_TRIES):
             try:
                 with starting(request) as streams:
+                    if self._lease.is_over:
+                        raise _lease_over()
                     handle = await self._start(request, streams, wrapped=wrapped)
                 return Child(handle, streams, request.limits)
             except _Lost:
@@ -122,6 +126,18 @@ class Guardian:
     def is_connected(self, guardian_socket: socket.socket | None) -> bool:
         """Whether the guardian at the other end of this socket is still there."""
         return guardian_socket is not None and guardian_socket is self._socket
+
+    def extend_lease(self, deadline: float) -> None:
+        self._lease.extend(deadline)
+        if self._socket is not None:
+            self._tell_lease(self._socket)
+
+    def _tell_lease(self, connected: socket.socket) -> None:
+        """A guardian that has ended has ended its engines, and the next one learns the lease when it starts. One that does
+        not read has not noticed the end of the lease either, and reads the next extension."""
+        if self._lease.deadline is not None:
+            with suppress(BlockingIOError, ConnectionError):
+                connected.send(f"lease {self._lease.deadline!r}".encode())
 
     async def isolation(self) -> Isolation:
         why = "the setting 'sandbox' is 'off'"
@@ -173,6 +189,7 @@ class Guardian:
                 pass_fds=(theirs.fileno(),),
             )
         self._socket = ours
+        self._tell_lease(ours)
         asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet, ours)
         return ours
 
@@ -187,7 +204,9 @@ class Guardian:
         word, name = packet.decode().split()
         if (handle := self._handles.get(name)) is None:
             return
-        if word == "refused":
+        if word == "expired":
+            handle.refused(_lease_over())
+        elif word == "refused":
             handle.refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
         else:
             handle.tree_ended()
@@ -200,6 +219,11 @@ class Guardian:
         self._socket = None
         for handle in self._handles.values():
             handle.guardian_lost()
+
+
+def _lease_over() -> OSError:
+    """A temporary failure: the program either renews its lease or gives up what it holds."""
+    return OSError(errno.EAGAIN, "this program cannot reach its database, and may not run engines until it can")
 
 
 async def _done_in_time(future: asyncio.Future[Any], seconds: float) -> bool:
@@ -258,6 +282,7 @@ class _KeptProcess:
         self.exit: asyncio.Future[int] = loop.create_future()
         self._gone = asyncio.Event()
         self.lost = False
+        self.expired = False
         self.breach: Breach | None = None
         control.setblocking(False)
         loop.add_reader(control.fileno(), self._on_packet, control)
@@ -327,8 +352,9 @@ class _KeptProcess:
             case "exit":
                 if not self.exit.done():
                     self.exit.set_result(int(rest))
-            case "lost":
+            case "lost" | "expired":
                 self.lost = not self.exit.done()
+                self.expired = self.lost and word == "expired"
             case "gone":
                 self._gone.set()
 

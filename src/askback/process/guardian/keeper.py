@@ -24,6 +24,7 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 MAX_ENGINES = 500
 """After so many engines a keeper is replaced by a new one."""
 _NEVER = float("inf")
+_END = b"end"
 
 
 def keep(channel: socket.socket, lifeline: int, idle: int, groups: tuple[str, str] | None, files: list[int]) -> None:
@@ -39,7 +40,7 @@ def keep(channel: socket.socket, lifeline: int, idle: int, groups: tuple[str, st
         rename(b"askback-keeper")
         request, control, *streams = files
         files = []
-        if not Keeper(control, lifeline, groups, watcher, number).run(request, streams):
+        if not Keeper(control, lifeline, channel.fileno(), groups, watcher, number).run(request, streams):
             return
         os.close(control)
         rename(b"askback-idle")
@@ -48,15 +49,18 @@ def keep(channel: socket.socket, lifeline: int, idle: int, groups: tuple[str, st
 
 def _next(channel: socket.socket, lifeline: int, watcher: ChildWatcher) -> list[int]:
     """The files of the next engine; empty if there is none."""
-    ready: list[int] = []
-    while not ready:
-        ready = watcher.wait((channel.fileno(), lifeline), None)
-    if lifeline in ready:
-        return []
-    try:
-        _, files, complete = receive(channel)
-    except ConnectionError:
-        return []
+    packet = _END
+    # The engine may have ended by itself before we were asked to end it.
+    while packet == _END:
+        ready: list[int] = []
+        while not ready:
+            ready = watcher.wait((channel.fileno(), lifeline), None)
+        if lifeline in ready:
+            return []
+        try:
+            packet, files, complete = receive(channel)
+        except ConnectionError:
+            return []
     if not complete:
         # Too many open files. The guardian reports that this keeper ended, and the engine is started by another.
         os._exit(1)
@@ -67,13 +71,20 @@ class Keeper:
     """Starts one engine and ends it with all its descendants."""
 
     def __init__(
-        self, control: int, guardian: int, groups: tuple[str, str] | None, watcher: ChildWatcher, number: int
+        self,
+        control: int,
+        lifeline: int,
+        channel: int,
+        groups: tuple[str, str] | None,
+        watcher: ChildWatcher,
+        number: int,
     ) -> None:
         self._control = control
+        self._channel = channel
         self._groups = groups
         self._number = number
         self._watchdog: Watchdog
-        self._watched = {control, guardian}
+        self._watched = {control, lifeline, channel}
         self._child_watcher = watcher
         self._engine = 0
         self._wrapped = False
@@ -83,7 +94,7 @@ class Keeper:
         self._reports: list[str] = []
 
     def run(self, request: int, streams: list[int]) -> bool:
-        """True if the engine was started and has ended with its whole tree, while the guardian lives."""
+        """True if the engine was started and has ended with its whole tree, and neither the guardian nor the lease did."""
         try:
             ticks = self._start(request, streams)
         except (OSError, ValueError) as error:
@@ -165,14 +176,25 @@ class Keeper:
         left = min(self._kill_at, _NEVER if self._limit else self._watchdog.due) - time.monotonic()
         ready = self._child_watcher.wait(self._watched, None if left == _NEVER else max(left, RETRY_SEC))
         for file in ready:
-            if words := read(file).split():
+            words = read(file).split()
+            if not words:
+                self._watched.discard(file)
+            if file == self._channel:
+                # Closed: the guardian wants no further engine of us.
+                if words:
+                    self._lose("expired")
+            elif words:
                 self._end(float(words[1]))
-                continue
-            self._watched.discard(file)
-            if file != self._control:
-                self._lost = True
-                self._reports.append("lost")
-            self._end(0)
+            elif file == self._control:
+                self._end(0)
+            else:
+                self._lose("lost")
+
+    def _lose(self, why: str) -> None:
+        """End a tree that Askback did not ask us to end."""
+        self._lost = True
+        self._reports.append(why)
+        self._end(0)
 
     def _end(self, grace_sec: float) -> None:
         self._kill_at = min(self._kill_at, time.monotonic() + grace_sec)

@@ -4,19 +4,26 @@ It has one end of a socket pair, and Askback the other: when the socket closes, 
 uses a keeper: one that has kept another engine to its end, or a new fork. Guardian and keepers adopt the orphans of their
 descendants, so `keeper.py` knows when all processes of its engine have ended.
 
+Askback may hold its engines by a lease. When the lease ends without an extension, because Askback is suspended or cut off
+from its database, the guardian ends every engine, and starts another one only once it has a new lease.
+
 Stand-alone on purpose: it imports only the standard library and the modules of this package except `client` and
 `delegation`, so that it starts fast and forks cheaply. Linux only. The protocol, with `client.py` on the other side:
 
     Askback → guardian   "spawn <name> <limits>" with files: request, control, stdin, stdout, stderr, and those to keep;
                                            keepers whose limits differ are not interchangeable
                          "kill <name>"     the keeper no longer answers
+                         "lease <time>"    engines may live until then, by CLOCK_BOOTTIME
     guardian → Askback   "lost <name>"     the keeper was killed, and the rest of its tree has ended
                          "refused <name>"  there are too many open files to receive those of the request
+                         "expired <name>"  it was not started, because the lease is over
     guardian → keeper    a packet with the files of the next engine
+                         "end"             the lease is over
     keeper → guardian    its pid, on a pipe, when it can keep another engine
     Askback → keeper     "end <seconds>"   on the control socket; closing it kills the tree at once
     keeper → Askback     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
                          "lost" before these if the guardian was killed, which makes the keeper end the tree;
+                         "expired" instead of it if the lease is over;
                          "limit <which> <figure>" before "exit" if the tree exceeded a limit and was killed
 """
 
@@ -36,6 +43,7 @@ sys.path.append(__file__.rpartition("/askback/")[0])
 from askback.process.guardian.control_group import remove_all
 from askback.process.guardian.descendants import descendants, freeze_and_kill
 from askback.process.guardian.keeper import IGNORED, RETRY_SEC, keep
+from askback.process.guardian.lease import Lease
 from askback.process.guardian.messages import SET_CHILD_SUBREAPER, ChildWatcher, failed, prctl, receive, rename, send
 
 TYPE_CHECKING = False
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
 _PATIENCE_SEC = 5.0
 _SPARE_SEC = 0.05
 """How long nothing must happen before a keeper is forked in advance."""
+_END_SEC = 2.0
+"""How long a keeper may take to end its tree when the lease is over, before it is killed."""
 MAX_IDLE = 8
 """How many keepers wait for another engine."""
 
@@ -58,6 +68,11 @@ class KeeperState:
         """The name of its engine; None while it is idle."""
         self.limits: str | None = None
         """The limits that it has set for its engines; None before its first one."""
+        self.kill_at: float | None = None
+        """When to kill it; None unless it was asked to end its engine."""
+
+    def begin(self, engine: str, limits: str) -> None:
+        self.engine, self.limits, self.kill_at = engine, limits, None
 
 
 class Guardian:
@@ -68,6 +83,7 @@ class Guardian:
         self._groups = groups
         self._keepers: dict[int, KeeperState] = {}
         self._lost: list[str] = []
+        self._lease = Lease()
         # The keepers read one end. The kernel closes the other one when this process ends, for whatever reason.
         self._lifeline, self._held_end = os.pipe()
         self._idle_pids, self._idle_end = os.pipe()
@@ -92,12 +108,13 @@ class Guardian:
     def _listen(self) -> bool:
         """Wait for a packet and handle it. False once Askback has ended."""
         spare = any(keeper.engine is None for keeper in self._keepers.values())
-        pause = RETRY_SEC if self._lost else None if spare else _SPARE_SEC
         began = time.monotonic()
-        ready = self._child_watcher.wait((self._askback.fileno(), self._idle_pids), pause)
+        ready = self._child_watcher.wait((self._askback.fileno(), self._idle_pids), self._pause(spare=spare))
         if self._idle_pids in ready:
             self._note_idle()
         if self._askback.fileno() not in ready:
+            # Only now: a packet that was not read yet may extend the lease.
+            self._end_expired()
             if not ready and not spare and time.monotonic() - began >= _SPARE_SEC:
                 self._fork_spare()
             return True
@@ -109,10 +126,33 @@ class Guardian:
             self._obey(packet.decode().split(), files, complete=complete)
         return bool(packet)
 
+    def _pause(self, *, spare: bool) -> float | None:
+        busy = [keeper for keeper in self._keepers.values() if keeper.engine is not None]
+        if self._lost or any(keeper.kill_at is not None for keeper in busy):
+            return RETRY_SEC
+        waits = (None if spare else _SPARE_SEC, self._lease.wait_sec if busy else None)
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    def _end_expired(self) -> None:
+        """End every engine if the lease is over. A keeper that does not do so is killed, and then we do."""
+        now, over = time.monotonic(), self._lease.is_over
+        for pid, keeper in self._keepers.items():
+            if keeper.engine is None:
+                continue
+            if keeper.kill_at is not None and now >= keeper.kill_at:
+                os.kill(pid, signal.SIGKILL)
+            elif keeper.kill_at is None and over:
+                keeper.kill_at = now + _END_SEC
+                send(keeper.channel.fileno(), "end")
+
     def _obey(self, words: list[str], files: list[int], *, complete: bool) -> None:
         word, name, *limits = words
         if word == "kill":
             self._kill(name)
+        elif word == "lease":
+            self._lease.extend(float(name))
+        elif self._lease.is_over:
+            send(self._askback.fileno(), f"expired {name}")
         elif complete:
             self._spawn(name, limits[0], files)
         else:
@@ -137,7 +177,7 @@ class Guardian:
             except OSError as error:
                 send(files[1], failed(error))
                 return
-        keeper.engine, keeper.limits = name, limits
+        keeper.begin(name, limits)
 
     def _hand_over(self, limits: str, files: list[int]) -> KeeperState | None:
         """Pass an engine to an idle keeper, preferably one that has kept an engine before. None if there is none."""

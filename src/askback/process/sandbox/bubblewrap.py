@@ -80,6 +80,9 @@ class Sandboxed:
         enforced = await self._guardian.enforcement()
         return enforced if bubblewrap is None else enforced.sandboxed()
 
+    def extend_lease(self, deadline: float) -> None:
+        self._guardian.extend_lease(deadline)
+
     async def close(self) -> None:
         await self._guardian.close()
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import psycopg
 
+from askback.core.audit import AuditEntry
 from askback.store.postgres import errors, schema
 from askback.store.postgres.connection import PostgresConnection
-from askback.store.postgres.link import PATIENCE_SEC, Server
+from askback.store.postgres.limits import DEFAULT, Limits
+from askback.store.postgres.link import Server
+from askback.store.postgres.mending import Mending, Return
 from askback.store.postgres.readers import Readers
+from askback.store.postgres.records import PostgresRecords
+from askback.store.postgres.turns import JobTurns
 from askback.store.postgres.wake import Wake
 from askback.store.postgres.writers import Writers
 from askback.store.sql.connection import Connection
@@ -19,6 +26,8 @@ from askback.store.sql.store import SqlStore
 from askback.store.sql.writes import Change, Write
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _OPENING_SEC = 5.0
 """How long to wait for the server when a store is opened: a command should not seem to hang."""
@@ -30,8 +39,13 @@ class PostgresStore(SqlStore):
         super().__init__(lambda: errors.closed(server.address))
         self._server = server
         name = secrets.token_hex(8)
+        self.records = PostgresRecords(server, program=name)
         self._wake = Wake(
-            server, name, moved=self._listeners.notify_elsewhere, added=self._listeners.notify_events_elsewhere
+            server,
+            name,
+            moved=self._listeners.notify_elsewhere,
+            added=self._listeners.notify_events_elsewhere,
+            recorded=self.records.notice,
         )
         self._readers = Readers(server)
         self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
@@ -39,18 +53,25 @@ class PostgresStore(SqlStore):
 
     @classmethod
     async def open(
-        cls, address: str, *, folder_id: str | None = None, patience_sec: float = PATIENCE_SEC
+        cls,
+        address: str,
+        *,
+        folder: schema.DataFolder | None = None,
+        patience_sec: float | None = None,
+        limits: Limits | None = None,
     ) -> PostgresStore:
         """Open the store at a `postgresql://` address.
 
-        Raises `Unavailable` if the tables do not fit, or belong to another data folder than the one with `folder_id`.
+        Raises `Unavailable` if the tables do not fit, or belong to another data folder than `folder`.
+        `patience_sec` replaces that of the limits.
         """
-        server = Server(address, min(patience_sec, _OPENING_SEC))
+        server = Server(address, patience_sec, limits)
+        patience_sec, server.patience_sec = server.patience_sec, min(server.patience_sec, _OPENING_SEC)
         store = cls(server)
         try:
             await store._readers.read(schema.check)
-            if folder_id is not None:
-                await store._readers.read(lambda connection: schema.claim(connection, folder_id))
+            if folder is not None:
+                await store._readers.read(lambda connection: schema.claim(connection, folder))
             await store._wake.open()
             server.patience_sec = patience_sec
         except BaseException:
@@ -63,9 +84,10 @@ class PostgresStore(SqlStore):
         if self._closed:
             return
         self._closed = True
-        self._server.closing.set()
+        self._server.close()
         self._listeners.close()
         await self._wake.close()
+        await asyncio.to_thread(self.records.close)
         await self._writers.close()
         await self._readers.close()
 
@@ -74,6 +96,25 @@ class PostgresStore(SqlStore):
 
     async def write(self, work: Write) -> Change:
         return await self._writers.write(work)
+
+    def turns(self, owners: Collection[str]) -> JobTurns:
+        return JobTurns(self._server, self, owners)
+
+    async def return_job(self, job: int, run_id: str) -> None:
+        """Put a job back that was fetched."""
+        await self.write(Return(job=job, run_id=run_id))
+
+    async def mend_queue(self) -> Sequence[str]:
+        mended = (await self.write(Mending())).requeued
+        if mended:
+            log.warning("%s queued runs had no job; they have one again", len(mended))
+            self._listeners.notify_elsewhere(mended)
+        return mended
+
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
+        forgotten = await super().forget(run_ids, audit)
+        self.records.forget(forgotten)
+        return forgotten
 
     async def check(self) -> str:
         return await self._readers.read(_check)
@@ -90,16 +131,21 @@ def _check(connection: PostgresConnection) -> str:
 
 def upgrade(address: str) -> schema.SchemaStatus:
     """Create or upgrade the tables. Returns the status before."""
-    return _with_connection(address, schema.upgrade)
+    return _with_connection(address, schema.upgrade, Limits(statement_sec=0))
 
 
 def status(address: str) -> schema.SchemaStatus:
     return _with_connection(address, schema.status)
 
 
-def _with_connection(address: str, work: Callable[[PostgresConnection], T]) -> T:
+def open_records(address: str) -> PostgresRecords:
+    """For a command: every read asks the database, and no connection stays open."""
+    return PostgresRecords(Server(address, _OPENING_SEC), program=secrets.token_hex(8))
+
+
+def _with_connection(address: str, work: Callable[[PostgresConnection], T], limits: Limits = DEFAULT) -> T:
     try:
-        connection = PostgresConnection.open(address)
+        connection = PostgresConnection.open(address, limits)
         try:
             return work(connection)
         finally:

@@ -57,6 +57,12 @@ def unavailable(error: psycopg.Error, address: str) -> Unavailable:
         case kinds.InsufficientPrivilege():
             message = f"this user may not use {where}: {_first_line(error)}; make the user its owner"
             return Unavailable(RefusalCode.STORE_READ_ONLY, message)
+        case kinds.QueryCanceled():
+            message = (
+                f"{where} takes too long: {_first_line(error)}; it is overloaded, or another program holds a lock; try"
+                " again"
+            )
+            return Unavailable(RefusalCode.STORE_UNUSABLE, message)
         case kinds.UndefinedTable() | kinds.UndefinedColumn() | kinds.InvalidSchemaName() | kinds.UndefinedFunction():
             return unfit(address, None, None)
         case _:
@@ -80,17 +86,12 @@ def _first_line(error: psycopg.Error) -> str:
 
 
 def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
-    """The tables are missing, or those of an older version."""
-    version = "" if found is None else f" (format {found}, this Askback needs {known})"
+    """The tables, or those of the queue, are missing or of an older version."""
+    version = "" if found is None or found == known else f" (format {found}, this Askback needs {known})"
     message = (
         f"the tables in {place(address)} do not fit{version}; create or upgrade them with: askback database upgrade"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
-
-
-def misfit(address: str, found: int, known: int) -> Unavailable:
-    """The tables have another version than this program needs."""
-    return newer(address, found, known) if found > known else unfit(address, found, known)
 
 
 def newer(address: str, found: int, known: int) -> Unavailable:
@@ -101,10 +102,26 @@ def newer(address: str, found: int, known: int) -> Unavailable:
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
 
+def newer_queue(address: str, found: str) -> Unavailable:
+    message = (
+        f"the queue in {place(address)} has the tables of a newer Procrastinate ({found}) and was left unchanged;"
+        " upgrade the package procrastinate, or use another database"
+    )
+    return Unavailable(RefusalCode.STORE_NEWER, message)
+
+
 def other_folder(address: str) -> Unavailable:
     message = (
         f"{place(address)} belongs to another data folder, which has the files of its runs; use that folder with"
-        " --data-dir, or another database"
+        " --data-dir, or another database, or share the files with the setting `files`"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
+    message = (
+        f"the runs of {place(address)} are in {theirs}, and this program would put them into {own}; engines resume their"
+        f" sessions only at one path: set `runs_dir` to {theirs}"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from askback.store.postgres import errors
+from askback.core.errors import Unavailable
+from askback.store.postgres import errors, queue_schema
 from askback.store.postgres.connection import FOLDER, SCHEMA, PostgresConnection
 from askback.store.sql.connection import migrations
 
@@ -18,15 +19,25 @@ CREATE TABLE IF NOT EXISTS migrations (version BIGINT PRIMARY KEY, applied_at TI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaStatus:
-    """`found` is the version of the tables, 0 if there are none. `known` is the version that this program needs."""
+    """`found` is the version of the tables, 0 if there are none. `known` is the version that this program needs.
+
+    `queue` has the migrations of Procrastinate that the tables have had, and `queue_known` those of the installed package.
+    """
 
     server: str
     found: int
     known: int
+    queue: tuple[str, ...]
+    queue_known: tuple[str, ...]
 
     @property
     def fits(self) -> bool:
-        return self.found == self.known
+        return self.found == self.known and self.queue == self.queue_known
+
+    @property
+    def newer_queue(self) -> bool:
+        """Whether the tables are those of a newer Procrastinate than the installed one."""
+        return bool(set(self.queue) - set(self.queue_known))
 
 
 @cache
@@ -38,21 +49,62 @@ def status(connection: PostgresConnection) -> SchemaStatus:
     """Raises `Unavailable` for a server that is too old, or a database with the wrong encoding."""
     _check_server(connection)
     server = str(connection.value("SHOW server_version")).split()[0]
-    return SchemaStatus(server=server, found=_version(connection), known=len(scripts()))
+    return SchemaStatus(
+        server=server,
+        found=_version(connection),
+        known=len(scripts()),
+        queue=queue_schema.applied(connection),
+        queue_known=queue_schema.known(),
+    )
 
 
 def check(connection: PostgresConnection) -> None:
     """Raise `Unavailable` unless the tables fit."""
     now = status(connection)
     if not now.fits:
-        raise errors.misfit(_address(connection), now.found, now.known)
+        raise misfit(_address(connection), now)
 
 
-def claim(connection: PostgresConnection, folder_id: str) -> None:
-    """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes."""
-    connection.execute("INSERT INTO data_folder (id) VALUES (:id) ON CONFLICT DO NOTHING", {"id": folder_id})
-    if connection.value("SELECT id FROM data_folder") != folder_id:
-        raise errors.other_folder(_address(connection))
+def misfit(address: str, now: SchemaStatus) -> Unavailable:
+    """Why a program refuses these tables."""
+    if now.found > now.known:
+        return errors.newer(address, now.found, now.known)
+    if now.newer_queue:
+        return errors.newer_queue(address, now.queue[-1])
+    return errors.unfit(address, now.found, now.known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFolder:
+    """The data folder of a program."""
+
+    id: str
+    runs_dir: str
+    """Where the folders of its runs are."""
+    shared: bool
+    """Whether the files of its runs are also in the store of `files`, where other data folders find them."""
+
+
+def claim(connection: PostgresConnection, folder: DataFolder) -> None:
+    """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes.
+
+    Data folders that share the files of their runs may share the database. Then the runs must be at the same path
+    everywhere, because the sessions of engines contain it.
+    """
+    connection.execute(
+        "INSERT INTO data_folder (id, runs_dir) VALUES (:id, :runs_dir) ON CONFLICT DO NOTHING",
+        {"id": folder.id, "runs_dir": folder.runs_dir},
+    )
+    first = str(connection.value("SELECT id FROM data_folder"))
+    if not folder.shared:
+        if first != folder.id:
+            raise errors.other_folder(_address(connection))
+        # It may have been moved.
+        connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
+        return
+    runs_dir = str(connection.value("SELECT runs_dir FROM data_folder"))
+    if runs_dir != folder.runs_dir:
+        raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
 
 
 def upgrade(connection: PostgresConnection) -> SchemaStatus:
@@ -61,13 +113,14 @@ def upgrade(connection: PostgresConnection) -> SchemaStatus:
     with connection.raw.transaction():
         connection.execute(_LOCK)
         before = status(connection)
-        if before.found > before.known:
-            raise errors.newer(_address(connection), before.found, before.known)
-        if not before.fits:
+        if before.found > before.known or before.newer_queue:
+            raise misfit(_address(connection), before)
+        if before.found < before.known:
             connection.raw.execute(_LEDGER)
         for version, script in enumerate(scripts()[before.found :], start=before.found + 1):
             connection.raw.execute(script.encode())
             connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": version})
+        queue_schema.upgrade(connection)
     return before
 
 

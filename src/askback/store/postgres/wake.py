@@ -1,8 +1,8 @@
 """Notifications between processes on one database, by LISTEN and NOTIFY.
 
 A message is sent in the transaction of the change, so that it arrives exactly if the change is committed. It says who
-sends it, whether the run has moved or only has new events, and which run. After the connection was lost, any run may
-have changed.
+sends it, whether the run has moved or only has new events, and which run; or which collection of records has changed.
+After the connection was lost, anything may have changed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import psycopg
 
@@ -21,6 +22,7 @@ from askback.store.sql.writes import Change
 _MAX_MESSAGE_BYTES = 7900
 _MOVED = "moved"
 _EVENTS = "events"
+_RECORDS = "records"
 _PAUSE_SEC = 1.0
 
 log = logging.getLogger(__name__)
@@ -35,9 +37,14 @@ def message(program: str, change: Change) -> str | None:
     return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{program} {what} "
 
 
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(callback)
+
+
 class Wake:
     """`moved` is called in the event loop with the ids of changed runs, or None if they are unknown; `added` with the id
-    of a run that only has new events."""
+    of a run that only has new events; `recorded` with the name of a changed collection, or None if any may have changed."""
 
     def __init__(
         self,
@@ -46,11 +53,13 @@ class Wake:
         *,
         moved: Callable[[Collection[str] | None], None],
         added: Callable[[str], None],
+        recorded: Callable[[str | None], None],
     ) -> None:
         self._server = server
         self._program = program
         self._moved = moved
         self._added = added
+        self._recorded = recorded
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         """The connection was lost, or this is closed."""
@@ -58,6 +67,8 @@ class Wake:
     async def open(self) -> None:
         """Listen. Raises `Unavailable` if the server cannot be reached."""
         connection = await self._connect()
+        loop = asyncio.get_running_loop()
+        self._server.on_silence.append(lambda: _call_in(loop, self._over.set))
         self._task = asyncio.create_task(self._keep_listening(connection))
 
     async def close(self) -> None:
@@ -72,7 +83,8 @@ class Wake:
     def _listening(self) -> PostgresConnection:
         connection = self._server.connect()
         try:
-            connection.execute("LISTEN askback")
+            with self._server.watchdog.limit(connection, self._server.limits.least_sec):
+                connection.execute("LISTEN askback")
         except psycopg.Error as error:
             connection.close()
             self._server.note_lost(error)
@@ -86,6 +98,7 @@ class Wake:
             connection = await self._again()
             if connection is not None:
                 self._moved(None)
+                self._recorded(None)
 
     async def _again(self) -> PostgresConnection | None:
         """Another connection; None if this is closed."""
@@ -122,7 +135,9 @@ class Wake:
         program, what, run_id = text.split(" ", 2)
         if program == self._program:
             return
-        if not run_id:
+        if what == _RECORDS:
+            self._recorded(run_id)
+        elif not run_id:
             self._moved(None)
         elif what == _EVENTS:
             self._added(run_id)

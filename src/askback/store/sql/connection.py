@@ -8,6 +8,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
+from askback.store.sql.places import Places
+
 Values = Mapping[str, Any] | Sequence[Any]
 """The parameters of a statement: `:name` are taken from a mapping, `?` from a sequence."""
 
@@ -20,6 +22,11 @@ class StatementSource(Protocol):
 
 class Connection(StatementSource, Protocol):
     """Runs statements. Those of a write are in a transaction that the caller opens and ends."""
+
+    @property
+    def places(self) -> Places:
+        """The places of runs in the queue."""
+        ...
 
     def execute(self, sql: str, values: Any = None, /) -> object: ...
 

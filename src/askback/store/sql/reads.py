@@ -183,6 +183,11 @@ def queued(
     return _runs(connection.fetch(connection.statements("reads")["queued"], which))
 
 
+def longest_queued(connection: Connection, owners: Collection[str]) -> Run | None:
+    found = _runs(connection.fetch(connection.statements("reads")["longest_queued"], {"owners": _set(owners)}))
+    return found[0] if found else None
+
+
 def held(connection: Connection) -> Sequence[Run]:
     return _runs(connection.fetch(connection.statements("reads")["held"]))
 

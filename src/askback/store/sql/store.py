@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ from askback.store.sql.writes import (
     Nothing,
     Write,
 )
+from askback.store.turns import Turns
 from askback.text.json_text import is_large
 
 P = ParamSpec("P")
@@ -64,6 +65,13 @@ class SqlStore(ABC):
     @abstractmethod
     async def write(self, work: Write) -> Change:
         """Perform a write in a transaction, and return its effect once it is stored."""
+
+    @abstractmethod
+    def turns(self, owners: Collection[str]) -> Turns:
+        """The queue of these owners, for one worker."""
+
+    @abstractmethod
+    async def mend_queue(self) -> Sequence[str]: ...
 
     @abstractmethod
     async def check(self) -> str: ...
@@ -145,6 +153,7 @@ class SqlStore(ABC):
     run_stats = _reading(statistics.run_stats)
     count_by_state = _reading(statistics.count_by_state)
     queued = _reading(reads.queued)
+    longest_queued = _reading(reads.longest_queued)
     held = _reading(reads.held)
     overdue = _reading(reads.overdue)
     next_deadline = _reading(reads.next_deadline)

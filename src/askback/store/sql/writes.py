@@ -22,6 +22,7 @@ from askback.store.base import EventPage, IdempotencyKey, StaleWrite
 from askback.store.sql import audit, outbox, rows, statistics
 from askback.store.sql.connection import Connection
 from askback.store.sql.labels import add_labels
+from askback.store.sql.queue import keep_place
 from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
@@ -46,6 +47,8 @@ class Change:
     forgotten: tuple[str, ...] = ()
     expired: int = 0
     """How many entries of the audit log were removed."""
+    requeued: tuple[str, ...] = ()
+    """Queued runs that the queue had lost."""
 
     def event_page(self, committed_at: float | None = None) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
@@ -137,7 +140,7 @@ class Creation(Write):
             connection.execute(sql["insert_interaction"], self.asked | {"run": number})
         if self.closed is not None:
             connection.execute(sql["close_interaction"], self.closed | {"run": number})
-        _keep_place(connection, number, None, self.run)
+        keep_place(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
         if self.key is not None:
@@ -212,7 +215,7 @@ class Move(Write):
         number, last_seq = moved[0]
         first = _add_events(connection, number, last_seq, self.events)
         audit.add(connection, self.decision.audit)
-        _keep_place(connection, number, self.before, self.run)
+        keep_place(connection, number, self.before, self.run)
         if self.before.answerable and not self.run.answerable:
             outbox.stop_reminders(connection, number)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
@@ -297,19 +300,6 @@ def _add_events(connection: Connection, number: int, last_seq: int, events: Even
     return first
 
 
-def _keep_place(connection: Connection, number: int, before: Run | None, run: Run) -> None:
-    """Keep a run in the queue exactly while it is queued. It keeps its place if its owner changes."""
-    sql = connection.statements("writes")
-    was_queued = before is not None and before.state is RunState.QUEUED
-    is_queued = run.state is RunState.QUEUED
-    if is_queued and not was_queued:
-        connection.execute(sql["enqueue"], (number, run.owner, run.engine))
-    elif was_queued and not is_queued:
-        connection.execute(sql["dequeue"], (number,))
-    elif is_queued:
-        connection.execute(sql["hand_over"], (run.owner, number))
-
-
 def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None:
     return None if interaction is None else rows.interaction_columns(interaction)
 
@@ -383,4 +373,5 @@ def _forget(connection: Connection, run_id: str) -> bool:
     for (number,) in found:
         for what in _ORDER:
             connection.execute(sql[f"forget_{what}"], (number,))
+        connection.places.forget(run_id)
     return bool(found)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
 from askback.core.errors import AskbackError
+from askback.store.queue_view import QueueView
 from askback.store.sql import reads
 from askback.store.sql.connection import Connection
 from askback.store.sql.store import SqlStore
@@ -62,6 +63,13 @@ class SqliteStore(SqlStore):
 
     async def write(self, work: Write) -> Change:
         return await self._writer.write(work)
+
+    def turns(self, owners: Collection[str]) -> QueueView:
+        return QueueView(self, owners)
+
+    async def mend_queue(self) -> Sequence[str]:
+        """Nothing: a place in the queue is a row that is written with its run."""
+        return ()
 
     async def check(self) -> str:
         return await self.readers.read(self._check)

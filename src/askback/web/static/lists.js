@@ -1,4 +1,5 @@
-// Lists: filtered while typing, submitted when a filter changes, and updated when a run is created or changes its state.
+// Lists: filtered while typing, submitted when a filter changes, and updated when a run is created or changes its
+// state, or every few seconds.
 
 import { follow } from "./live.js";
 import { refreshTimes } from "./time.js";
@@ -90,6 +91,10 @@ function followRuns() {
 // On a phone the chips are wider than the screen: show the current one.
 const chip = document.querySelector(".chips [aria-current]");
 if (chip) chip.parentElement.scrollLeft = chip.offsetLeft - (chip.parentElement.clientWidth - chip.offsetWidth) / 2;
+
+// What no run tells of is looked at every few seconds.
+const polled = document.querySelector("[data-every]");
+if (polled !== null) setInterval(() => document.hidden || soon(), polled.dataset.every * 1000);
 
 if (part !== null) {
   followRuns();

@@ -14,7 +14,7 @@ export function showFacts(place, more, run) {
     ["run.engine", run.engine],
     ["run.workdir", run.workdir && make("code", {}, run.workdir)],
     ["run.turn", String(run.attempt_number)],
-    ["run.queue", run.queue_reason],
+    ["run.queue", run.queue_reason && t(`run.queue.${run.queue_reason}`)],
     ["run.usage", run.usage ? usageText(run.usage) : null],
     ["run.created", timeElement(run.created_at)],
     ["run.took", run.finished_at && duration((new Date(run.finished_at) - new Date(run.created_at)) / 1000)],

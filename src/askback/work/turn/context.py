@@ -14,6 +14,7 @@ from askback.core.runs import Run
 from askback.engines.base import Engine
 from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
+from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.warm import WarmPool
 from askback.process.workdirs import Workdirs
@@ -59,6 +60,8 @@ class TurnContext:
     clock: Callable[[], datetime]
     pools: Pools
     warm: WarmPool
+    homes: Homes | None = None
+    """None: the files of runs are only on this machine."""
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)

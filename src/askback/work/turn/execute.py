@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from askback.core.errors import RunError
 from askback.core.outcomes import TurnError, TurnOutcome
@@ -27,10 +27,14 @@ from askback.work.turn.context import TurnContext
 from askback.work.turn.deferring import note_deferred
 from askback.work.turn.file_names import mask_names
 from askback.work.turn.holding import after_question, instruct
+from askback.work.turn.keeping import FILES_UNAVAILABLE, SessionGone, Unreachable, continue_live
+from askback.work.turn.keeping import begin as begin_files
+from askback.work.turn.keeping import keep as keep_files
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import Unfit
+from askback.work.turn.prepare import Unfit, turn_name
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
+from askback.work.turn.stored_files import fetch_files, store_turn
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
 from askback.work.turn.workdir import new_repositories, record_end, record_start
@@ -43,7 +47,9 @@ _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
 _CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
+_LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
+S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
 
@@ -90,6 +96,7 @@ class RunExecutor:
             await self._prewarmed.end()
             self._prewarmed = None
         if self._process is not None:
+            self._process.hurried |= self._control.reason is StopReason.LEASE_LOST
             await self._process.end()
             self._process = None
 
@@ -113,8 +120,9 @@ class RunExecutor:
         if self._process is None:
             if run.sticky and run.next_turn.kind is not TurnKind.START:
                 return TurnLost(epoch=epoch, at=clock())
-            await record_inherited(self._context, run)
             try:
+                await self._begin_files(run)
+                await record_inherited(self._context, run)
                 await record_start(self._context, run)
                 self._process = await self._new_process(run)
             except Unfit as reason:
@@ -122,7 +130,10 @@ class RunExecutor:
                 return await self._not_warm(run)
             except CannotStart as refusal:
                 await self.end()
-                return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock())
+                kept = None if isinstance(refusal, SessionGone) else run.kept
+                return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock(), kept=kept)
+            except Unreachable:
+                return self._put_back(run)
             except Stopped:
                 return self._stopped(run)
         elif not run.sticky and (not self._process.keepable or self._process.child.is_stopped):
@@ -131,9 +142,31 @@ class RunExecutor:
             error = _limit_error(run, self._process)
             await self.end()
             if error is not None:
-                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock())
+                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock(), kept=run.kept)
             return TurnLost(epoch=epoch, at=clock())
+        else:
+            try:
+                await continue_live(self._context, run)
+                await fetch_files(self._context, run, self._control)
+            except Stopped:
+                await self.end()
+                return self._put_back(run)
         return await self._execute(run, self._process)
+
+    async def _begin_files(self, run: Run) -> None:
+        if self._prewarmed is None:
+            await begin_files(self._context, run, self._control)
+        else:
+            await continue_live(self._context, run)
+        # Beside what the last turn left, there may be new files: an answer can have some.
+        await fetch_files(self._context, run, self._control)
+
+    def _put_back(self, run: Run) -> TurnSignal:
+        """The turn is executed again: nothing of it has happened, or what it left is not stored."""
+        at = self._context.clock()
+        if self._control.reason is StopReason.CANCEL:
+            return ProcessTreeEnded(epoch=run.epoch, at=at)
+        return TurnLost(epoch=run.epoch, at=at, counted=False, why=FILES_UNAVAILABLE)
 
     async def _new_process(self, run: Run) -> EngineProcess:
         if self._prewarmed is None:
@@ -147,17 +180,20 @@ class RunExecutor:
         await self.end()
         return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_WARM_LOST)
 
-    def _stopped(self, run: Run, why: str = _KEEPER_KILLED) -> TurnSignal:
+    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
         """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
         killed it."""
         at, reason = self._context.clock(), self._control.reason
         if reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=reason is None, why=why)
+        return TurnLost(epoch=run.epoch, at=at, counted=counted and reason is None, why=why)
 
     def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
         if process.desk.has_answer_left and not process.child.lost:
             return self._stopped(run, _CALL_NOT_MADE)
+        if process.child.expired:
+            # Not counted: this is no fault of the run. If another program has taken it over, it refuses this.
+            return self._stopped(run, _LEASE_OVER, counted=False)
         if process.child.lost or not process.continued:
             return self._stopped(run)
         if process.unresponsive and self._control.reason is None:
@@ -186,7 +222,28 @@ class RunExecutor:
             await record_versions(self._context, run)
             if warnings:
                 signal = replace(signal, warnings=(*signal.warnings, *warnings))
+            over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
+            if not await self._stored(run):
+                return self._put_back(run)
+            return await self._keep(run, signal, over=over)
         return signal
+
+    async def _stored(self, run: Run) -> bool:
+        """Store the artifacts and the raw output of the turn. False if the program stops before they are stored."""
+        try:
+            await store_turn(self._context, run, self._control, turn_name(run))
+        except Stopped:
+            if self._control.reason is not StopReason.CANCEL:
+                await self.end()
+                return False
+            log.error("the files of a canceled turn are not stored", extra={"run": run.id})
+        return True
+
+    async def _keep(self, run: Run, signal: S, *, over: bool) -> S | TurnLost:
+        """Store the run's files. Those of a sticky run are needed nowhere else before it is over."""
+        if run.sticky and not over:
+            return signal
+        return await keep_files(self._context, run, signal, self._control, over=over, end_process=self.end)
 
     async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
         """Observe the process until the turn is over. None: it was stopped, or its process was lost."""
@@ -301,9 +358,14 @@ class RunExecutor:
         # The process could write to the user's folder until now.
         warnings = () if process is None else await new_repositories(self._context, run, process.prepared.redactor)
         at = self._context.clock()
+        signal: ProcessTreeEnded | ProcessLost
         if run.cancel_requested or run.expired:
-            return ProcessTreeEnded(epoch=run.epoch, at=at, warnings=warnings)
-        return ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process), warnings=warnings)
+            signal = ProcessTreeEnded(epoch=run.epoch, at=at, warnings=warnings)
+        else:
+            signal = ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process), warnings=warnings)
+        kept = await self._keep(run, signal, over=True)
+        # The run is over in any case: without the archive, its files are on this machine.
+        return signal if isinstance(kept, TurnLost) else kept
 
     async def _change_or_exit(self, process: EngineProcess) -> None:
         await first_of(self._control.changed, process.child.exited, process.child.over_limit.wait)

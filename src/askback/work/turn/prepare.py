@@ -75,6 +75,13 @@ class Started:
     """Raises `Unfit` if the turn would start another process."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SealedEnv:
+    sealed: str
+    pad: bytes | None
+    """None: it is in the run's folder."""
+
+
 async def prepare(context: TurnContext, run: Run, started: Started | None = None) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch. Raises `Unfit` if `started` is not it."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
@@ -84,11 +91,19 @@ async def prepare(context: TurnContext, run: Run, started: Started | None = None
         message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     instructions = await build_instructions(context, run, package)
-    sealed = (await context.store.request(run.id)).env if run.env_names else None
+    env = await _sealed_env(context, run)
     # One switch of threads for everything that touches the disk: many turns may start at once.
     return await context.pools.turns.run(
-        _prepare_files, context, run, package, installed.probe, instructions, sealed, started
+        _prepare_files, context, run, package, installed.probe, instructions, env, started
     )
+
+
+async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
+    """The run's secret variables, and the key to them if it is in the store of files."""
+    sealed = (await context.store.request(run.id)).env if run.env_names else None
+    if sealed is None:
+        return None
+    return _SealedEnv(sealed=sealed, pad=None if context.homes is None else await context.homes.pad(run))
 
 
 async def _package(context: TurnContext, run: Run) -> SkillPackage:
@@ -171,7 +186,7 @@ def _prepare_files(
     package: SkillPackage,
     probe: Probe,
     instructions: Instructions,
-    sealed_env: str | None,
+    sealed_env: _SealedEnv | None,
     started: Started | None,
 ) -> PreparedTurn:
     engine, setup = context.engines[run.engine], context.setups[run.engine]
@@ -253,11 +268,11 @@ def _write_work(run: Run, workspace: Workspace, launch: Launch) -> None:
         raise unavailable(WorkdirUnavailable(f"engine '{run.engine}' needs to write its own files there: {names}"))
 
 
-def _opened(workspace: Workspace, sealed_env: str | None) -> dict[str, str]:
+def _opened(workspace: Workspace, sealed_env: _SealedEnv | None) -> dict[str, str]:
     if sealed_env is None:
         return {}
     try:
-        return workspace.open_env(sealed_env)
+        return workspace.open_env(sealed_env.sealed, sealed_env.pad)
     except (OSError, ValueError) as error:
         message = f"the secret variables of the run cannot be read: {error}; start the run again"
         raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, message)) from None

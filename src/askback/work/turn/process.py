@@ -83,6 +83,8 @@ class EngineProcess:
         """Known once the process has been ended."""
         self.unresponsive = False
         """Whether it was kept for a turn of which it has not taken notice."""
+        self.hurried = False
+        """Whether it gets no time to end on request."""
         self.turns = 0
         """How many turns have begun in it."""
         self.paused = False
@@ -201,7 +203,7 @@ class EngineProcess:
         if self.child.gone and not self._lock.held_by_descendant():
             return
         # A suspended process is resumed by its end. Without grace it cannot read the prompt even then.
-        grace_sec = 0 if self.unresponsive else GRACE_SEC
+        grace_sec = 0 if self.unresponsive or self.hurried else GRACE_SEC
         while not await self.child.end(self._run_id, grace_sec=grace_sec, lock=self._lock.path):
             log.error("an engine's processes cannot be ended, trying again", extra={"run": self._run_id})
 
@@ -270,8 +272,11 @@ def conversation_of(prepared: PreparedTurn) -> Conversation | None:
 
 async def take_lock(run: Run, workspace: Workspace) -> FileLock:
     """Take the run's lock; end what is left of an earlier turn, which still holds it."""
+    told = False
     while (lock := FileLock.take(workspace.lock_path)) is None:
-        log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        if not told:
+            log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        told = True
         await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
         await asyncio.sleep(0.05)
     return lock

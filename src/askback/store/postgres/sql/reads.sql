@@ -1,25 +1,22 @@
+-- A job that a worker has fetched is as good as claimed. One that is outdated is still there: its epoch is not the run's.
 -- name: queued
-WITH RECURSIVE lanes (owner, engine) AS (
-    SELECT owners.value, (SELECT min(engine) FROM queue WHERE owner = owners.value)
-    FROM jsonb_array_elements_text(:owners::jsonb) AS owners
-    UNION ALL
-    SELECT owner, (SELECT min(engine) FROM queue WHERE queue.owner = lanes.owner AND queue.engine > lanes.engine)
-    FROM lanes
-    WHERE engine IS NOT NULL
-)
 SELECT runs.doc
-FROM lanes
-    CROSS JOIN LATERAL (
-        SELECT queue.position, queue.run FROM queue
-        WHERE queue.owner = lanes.owner AND queue.engine = lanes.engine
-        ORDER BY queue.position
-        LIMIT :limit
-    ) AS head
-    JOIN runs ON runs.number = head.run
-WHERE lanes.engine IS NOT NULL
-    AND lanes.engine NOT IN (SELECT value FROM jsonb_array_elements_text(:without_engines::jsonb))
-ORDER BY head.position
+FROM procrastinate_jobs AS jobs
+    JOIN runs ON runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint AND runs.state = 'queued'
+WHERE jobs.status = 'todo'
+    AND runs.owner IN (SELECT value FROM jsonb_array_elements_text(:owners::jsonb))
+    AND runs.engine NOT IN (SELECT value FROM jsonb_array_elements_text(:without_engines::jsonb))
+ORDER BY jobs.priority DESC, jobs.id
 LIMIT :limit
+
+-- name: longest_queued
+SELECT runs.doc
+FROM procrastinate_jobs AS jobs
+    JOIN runs ON runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint AND runs.state = 'queued'
+WHERE jobs.status IN ('todo', 'doing')
+    AND runs.owner IN (SELECT value FROM jsonb_array_elements_text(:owners::jsonb))
+ORDER BY jobs.id
+LIMIT 1
 
 -- name: overdue
 SELECT due.doc

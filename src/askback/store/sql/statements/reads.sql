@@ -123,11 +123,19 @@ WHERE lanes.engine IS NOT NULL
     AND queue.position IN (
         SELECT position FROM queue AS lane
         WHERE lane.owner = lanes.owner AND lane.engine = lanes.engine
-        ORDER BY position LIMIT :limit
+        ORDER BY priority DESC, position LIMIT :limit
     )
     AND runs.number = queue.run
-ORDER BY queue.position
+ORDER BY queue.priority DESC, queue.position
 LIMIT :limit
+
+-- name: longest_queued
+SELECT runs.doc
+FROM json_each(:owners) AS owners CROSS JOIN queue CROSS JOIN runs
+WHERE queue.position = (SELECT min(position) FROM queue AS oldest INDEXED BY queue_by_age WHERE oldest.owner = owners.value)
+    AND runs.number = queue.run
+ORDER BY queue.position
+LIMIT 1
 
 -- name: held
 SELECT doc FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL ORDER BY number

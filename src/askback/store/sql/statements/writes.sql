@@ -74,15 +74,6 @@ SET outcome = :outcome, answered_at = :answered_at, doc = :doc
 WHERE run = :run AND interaction_id = :interaction_id AND outcome = 'pending'
 RETURNING number
 
--- name: enqueue
-INSERT INTO queue (run, owner, engine) VALUES (?, ?, ?)
-
--- name: dequeue
-DELETE FROM queue WHERE run = ?
-
--- name: hand_over
-UPDATE queue SET owner = ? WHERE run = ?
-
 -- name: erase_env
 UPDATE requests SET env = NULL WHERE run = ? AND env IS NOT NULL
 

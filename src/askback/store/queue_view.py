@@ -5,14 +5,25 @@ Saves a read of the queue for every run that is queued and for every slot that b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
+from askback.core.priorities import priority
 from askback.core.runs import Run, RunState
-from askback.store.base import Store
+from askback.store.turns import Room, Ticket
+
+
+class _Queue(Protocol):
+    def queued(
+        self, owners: Collection[str], *, without_engines: Collection[str], limit: int
+    ) -> Awaitable[Sequence[Run]]: ...
 
 
 class QueueView:
-    def __init__(self, store: Store, owners: Collection[str]) -> None:
+    """Implements `store.turns.Turns` for a queue without jobs: a claim takes the run out of it."""
+
+    def __init__(self, store: _Queue, owners: Collection[str]) -> None:
         self._store = store
         self._owners = owners
         self._fresh: list[Run] = []
@@ -33,15 +44,27 @@ class QueueView:
         self._fresh += [run for run in queued if run.owner in self._owners and (run.id, run.version) not in self._read]
         return bool(queued)
 
-    def note_left(self) -> None:
-        """A run of the queue was not taken."""
+    async def take(self, room: Room) -> Sequence[Ticket]:
+        runs = await self.heads(without_engines=room.full_engines, limit=room.total)
+        return [Ticket(run=run) for run in runs]
+
+    def done(self, ticket: Ticket) -> None:
+        """Nothing: the run is not in the queue any more."""
+
+    def put_back(self, ticket: Ticket) -> None:
         self._complete, self._outdated = False, True
+
+    async def tend(self, wake: Callable[[], None]) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        pass
 
     async def heads(self, *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
         """The runs to take next; empty if there are none."""
         fresh, self._fresh = self._fresh, []
         if self._complete and not without_engines and len(fresh) <= limit:
-            return fresh
+            return sorted(fresh, key=priority, reverse=True)
         if self._complete and not fresh:
             return ()
         # Until the read is done, others rely on nothing. What is queued meanwhile is noted.

@@ -23,8 +23,9 @@ from askback.core.runs import (
 )
 from askback.core.signals import SlotAcquired
 from askback.store.base import move
+from askback.store.queue_view import QueueView
 from askback.store.sqlite import SqliteStore
-from askback.work.queue_view import QueueView
+from askback.store.turns import Ticket
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -141,9 +142,9 @@ def test_more_than_there_are_slots_for_is_read_in_the_order_of_the_queue(play: P
 
 def test_what_was_not_taken_is_found_again(play: Play) -> None:
     async def main(scene: Scene) -> None:
-        await scene.queue("a")
+        run = await scene.queue("a")
         assert await scene.heads() == ["a"]
-        scene.view.note_left()
+        scene.view.put_back(Ticket(run=run))
         assert await scene.heads() == ["a"]
 
     play(main)

@@ -1,0 +1,155 @@
+"""What a server or a worker says of itself: its health, whether it is ready, and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from askback import __version__
+from askback.bootstrap import App
+from askback.bootstrap.engines import networks
+from askback.bootstrap.fleet import is_shared, read_workers, shown, worker_of
+from askback.core.errors import RefusalCode, Unavailable
+from askback.http.metrics import Gauges, Metrics
+from askback.http.streams import Streams
+from askback.installed.fleet import EngineOffer, Offer
+from askback.process.isolation import Network
+from askback.process.warm import DropReason
+from askback.wire import server as wire
+
+_FOLDER_SEC = 2.0
+"""A folder that takes longer to answer is not usable."""
+_NO_ISOLATION = (
+    "Engines run without a sandbox: each can read and change what the user of the server can,"
+    " including the server's token, its database and other runs."
+)
+
+
+async def health(app: App) -> wire.Health:
+    vitals, database, files = app.vitals, await app.vitals.database(), await app.vitals.files()
+    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
+    isolation = await app.spawner.isolation()
+    return wire.Health(
+        status=degraded if database == "ok" and files in (None, "ok") and vitals.worker_alive else "failing",
+        version=__version__,
+        database=database,
+        files=files,
+        disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
+        slots=_slots(app),
+        workers=None if app.fleet is None else len(app.fleet.working),
+        oldest_queued_sec=vitals.oldest_queued_sec,
+        loop_lag_sec=round(vitals.loop_lag_sec, 3),
+        stuck=tuple(vitals.stuck),
+        sandbox=isolation.level,
+        telegram=None if app.telegram is None else app.telegram.state,
+        limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
+        isolation=wire.Isolation(
+            files="run" if isolation.hides_files else "user",
+            shares_folders=bool(isolation.shared),
+            network=min(networks(app.settings).values(), key=tuple(Network).index),
+            message=_NO_ISOLATION if not isolation.hides_files else "",
+        ),
+    )
+
+
+def _slots(app: App) -> wire.Slots:
+    if app.fleet is None or app.role.executes:
+        return wire.Slots(total=app.slots.total, taken=app.slots.taken)
+    return wire.Slots(total=app.fleet.total_slots, taken=app.fleet.taken_slots)
+
+
+async def workers(app: App) -> Sequence[wire.Worker]:
+    """The programs that execute runs. Embedded, that is this server."""
+    if is_shared(app.settings):
+        return [shown(each) for each in await read_workers(app.programs)]
+    return [await _own(app)] if app.role.serves else []
+
+
+async def _own(app: App) -> wire.Worker:
+    facts, engines = app.programs.facts, await app.service.engines.reports()
+    offer = Offer(
+        slots=app.slots.total,
+        taken=app.slots.taken,
+        engines={
+            each.engine.name: EngineOffer(
+                path=each.installed.path,
+                probe=each.installed.probe,
+                signed_in=each.installed.signed_in,
+                slots=app.slots.limit(each.engine.name),
+                taken=app.slots.taken_by(each.engine.name),
+            )
+            for each in engines
+            if each.installed is not None
+        },
+        draining=app.worker.draining,
+    )
+    (program,) = await app.programs.living()
+    return shown(worker_of(replace(program, facts=replace(facts, offer=offer.document))))
+
+
+async def readiness(app: App) -> wire.Readiness:
+    """Whether it should get work now: requests for a server, turns for a worker."""
+    database, files = await app.vitals.database(), await _folder(app)
+    if files == "ok":
+        files = await app.vitals.files() or files
+    draining = app.worker.draining
+    return wire.Readiness(
+        ready=database == "ok" and files == "ok" and not draining, database=database, files=files, draining=draining
+    )
+
+
+async def _folder(app: App) -> str:
+    try:
+        async with asyncio.timeout(_FOLDER_SEC):
+            writable = await app.service.pools.files.run(_is_writable, app.settings.data_dir)
+    except (TimeoutError, Unavailable):
+        return RefusalCode.STORE_UNUSABLE
+    return "ok" if writable else RefusalCode.STORE_READ_ONLY
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def make_metrics(app: App, streams: Streams | None = None) -> Metrics:
+    exporter, fleet = app.exporter, app.fleet
+    metrics = Metrics(
+        Gauges(
+            slots_total=app.slots.total if app.role.executes else 0,
+            slots_taken=lambda: app.slots.taken,
+            workers=lambda: 1 if fleet is None else len(fleet.working),
+            streams=lambda: 0 if streams is None else streams.count,
+            loop_lag_sec=lambda: app.vitals.loop_lag_sec,
+            warm_processes=lambda: app.warm.count,
+            warm_bytes=lambda: app.warm.memory_bytes,
+            warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
+            prewarmed_processes=lambda: app.prewarming.count,
+            prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
+            warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
+            spans=lambda: {} if exporter is None else exporter.counts,
+        ),
+        run_labels=app.settings.telemetry.metric_labels,
+    )
+    if streams is not None:
+        streams.measure_lag = metrics.event_lag.observe
+    app.observer.measure_commit = metrics.commit.observe
+    app.observer.add(metrics.observe)
+    return metrics
+
+
+async def send_metrics(app: App, metrics: Metrics) -> None:
+    """Send the metrics to the collector again and again, and once more at the end."""
+    exporter = app.exporter
+    assert exporter is not None
+    try:
+        while True:
+            await asyncio.sleep(app.settings.telemetry.metrics_sec)
+            if app.role.serves:
+                await metrics.refresh(app.store)
+            exporter.send_metrics(tuple(metrics.registry.collect()))
+    finally:
+        exporter.send_metrics(tuple(metrics.registry.collect()))

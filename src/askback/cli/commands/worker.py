@@ -1,0 +1,140 @@
+"""`askback worker`: executes runs of the shared queue, without an API."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from askback.cli import logs, options
+from askback.cli.help import Command
+from askback.cli.listening import listen, make_server, raise_file_limit, start_garbage_collection, url_of
+
+if TYPE_CHECKING:
+    from askback.bootstrap import App
+    from askback.settings import Settings
+    from askback.work.draining import Draining
+
+log = logging.getLogger("askback")
+
+_MAX_CONNECTIONS = 64
+_GRACE_SEC = 1.0
+
+
+@click.command(
+    "worker",
+    cls=Command,
+    examples=(
+        "askback worker",
+        "askback worker --engines codex,claude --slots 8",
+        "askback worker --label zone=eu --port 0",
+    ),
+)
+@click.option(
+    "--engines",
+    metavar="NAMES",
+    help="Only turns of these engines, separated by commas; default: all that are installed.",
+)
+@click.option(
+    "--slots", metavar="N", type=click.IntRange(1, 10_000), help="How many engine processes may run at a time."
+)
+@click.option(
+    "--label", "labels", metavar="NAME=VALUE", multiple=True, help="Shown in the list of workers; repeatable."
+)
+@click.option("--host", metavar="H", help="Address for /healthz, /readyz and /metrics; default: 127.0.0.1.")
+@click.option(
+    "--port", metavar="P", type=click.IntRange(0, 65535), help="Port for them; default: 8766; 0: any free port."
+)
+@options.common
+def command(
+    settings: Settings,
+    as_json: bool,
+    engines: str | None,
+    slots: int | None,
+    labels: Sequence[str],
+    host: str | None,
+    port: int | None,
+) -> int:
+    """Execute runs of the servers on the same PostgreSQL database, until stopped.
+
+    SIGTERM or Ctrl-C: no more turns are started, and those in progress have `worker.drain_sec` to end. A second one
+    puts them back into the queue at once.
+    """
+    from askback.bootstrap.roles import Role, check_database
+    from askback.cli.exit_codes import run_async
+    from askback.core.labels import read_labels
+    from askback.settings import unknown_variables
+
+    if host == "":
+        raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
+    check_database(settings, Role.WORKER)
+    gc.disable()
+    chosen = {
+        "host": host,
+        "port": port,
+        "engines": None if engines is None else tuple(name.strip() for name in engines.split(",") if name.strip()),
+        "labels": read_labels(labels, "=", "--label") or None,
+    }
+    worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
+    settings = settings.model_copy(update={"worker": worker} | ({} if slots is None else {"slots": slots}))
+    logs.configure(settings.log)
+    for message in unknown_variables():
+        log.warning("%s", message)
+    return run_async(lambda: _work(settings, as_json=as_json))
+
+
+async def _work(settings: Settings, *, as_json: bool) -> int:
+    from askback.bootstrap import opened
+    from askback.bootstrap.roles import Role
+    from askback.bootstrap.worker import worker_site
+    from askback.http.protocol import AcceptFaults, Connections
+    from askback.process.isolation import release_large_blocks
+
+    release_large_blocks()
+    raise_file_limit()
+    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
+    listening = listen(settings.worker.host, settings.worker.port)
+    async with opened(settings, role=Role.WORKER) as app:
+        await app.recovery.restart_all()
+        site = worker_site(app)
+        connections = Connections(max_unauthenticated=_MAX_CONNECTIONS // 2, max_total=_MAX_CONNECTIONS)
+        server = make_server(site.application, connections, grace_sec=_GRACE_SEC)
+        async with app.working(), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each()) for each in site.tasks]
+            serving = group.create_task(server.serve(sockets=listening))
+            draining = _drained_by_signals(app)
+            start_garbage_collection()
+            _announce(app, url_of(settings.worker.host, listening[0].getsockname()[1]), as_json=as_json)
+            await draining.wait()
+            server.should_exit = server.force_exit = True
+            await serving
+            for each in tasks:
+                each.cancel()
+    return 0
+
+
+def _drained_by_signals(app: App) -> Draining:
+    from askback.work.draining import Draining
+
+    draining = Draining(app.worker, app.store, max_sec=app.settings.worker.drain_sec)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, draining.request)
+    return draining
+
+
+def _announce(app: App, url: str, *, as_json: bool) -> None:
+    settings = app.settings
+    if as_json:
+        document = {"url": url, "slots": settings.slots, "data_dir": str(settings.data_dir)}
+        print(json.dumps(document), flush=True)
+        return
+    print(f"askback executes runs, {settings.slots} at a time (data folder {settings.data_dir})", file=sys.stderr)
+    print(f"  health: {url}/healthz", file=sys.stderr, flush=True)

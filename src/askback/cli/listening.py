@@ -1,0 +1,142 @@
+"""How a program serves HTTP: its sockets and limits, the configuration of uvicorn, and the URLs that it prints."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import ipaddress
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from askback.core.errors import RefusalCode, Unavailable
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
+
+    from askback.http.protocol import Connections
+
+_TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
+_FREE_PORT_TRIES = 20
+_MAX_FILES = 65_536
+_NEW_OBJECTS = 10_000
+"""Threshold of the garbage collector. Requests and turns leave few cycles."""
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files to what the system allows, up to a maximum. Returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def start_garbage_collection() -> None:
+    """Exclude what exists now, mostly modules, from collection."""
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    gc.enable()
+
+
+def make_server(application: ASGIApp, connections: Connections, *, grace_sec: float) -> uvicorn.Server:
+    """A server that leaves signals to its caller."""
+    import uvicorn
+
+    from askback.http.protocol import protocol_with
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        application,
+        http=protocol_with(connections),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Any local program could forge the address and the scheme of a request.
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(grace_sec)),
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """The sockets to serve on: with a loopback address, also its twin of the other IP version.
+
+    Browsers resolve `*.localhost`, the page's host, to both. They would send the page's cookie to a program that
+    listens on the other address.
+    """
+    twin = _TWINS.get(host.lower())
+    for tries_left in reversed(range(_FREE_PORT_TRIES if port == 0 else 1)):
+        first = _bound(host, port)
+        try:
+            second = None if twin is None else _twin(twin, first.getsockname()[1])
+        except Unavailable:
+            first.close()
+            if tries_left == 0:
+                raise
+            continue
+        sockets = [first] if second is None else [first, second]
+        for each in sockets:
+            each.listen(1024)
+        return sockets
+    raise AssertionError("unreachable")
+
+
+def _twin(address: str, port: int) -> socket.socket | None:
+    """None if this machine lacks that IP version, so that nobody can listen there."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return None
+    return _bound(address, port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it a response takes 40 ms longer.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if host == "::":
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        listening.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        listening.close()
+        why = "it is not a valid host name" if isinstance(error, UnicodeError) else error.strerror
+        message = f"cannot listen on {host}:{port}: {why}; choose another with {_option_to_change(error)}"
+        raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
+    return listening
+
+
+def _option_to_change(error: OSError | UnicodeError) -> str:
+    of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+    return "--host" if of_host else "--port"
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def near(host: str) -> str:
+    """The loopback address of a server that listens on all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

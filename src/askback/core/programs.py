@@ -1,0 +1,50 @@
+"""The programs that work on one database, as data: what the others must know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class ProgramKind(StrEnum):
+    SERVER = "server"
+    WORKER = "worker"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts:
+    """What a program says of itself. A field that other versions may not have needs a default."""
+
+    kind: ProgramKind
+    host: str
+    pid: int
+    boot_id: str
+    """Of its machine: see `ProcessIdentity`."""
+    version: str
+    labels: tuple[str, ...] = ()
+    slots: int = 0
+    free: int = 0
+    """Slots without a turn, as of the last renewal."""
+    engines: tuple[str, ...] = ()
+    """The engines of which it executes turns."""
+    runs_dir: str | None = None
+    draining: bool = False
+    """Whether it claims no more runs, because it is about to end."""
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    """What it offers to others: see `installed.fleet.Offer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that is alive, or was until a short while ago."""
+
+    name: str
+    facts: ProgramFacts
+    started_at: datetime
+    lease_until: datetime | None = None
+    """When it counts as dead unless it renews its lease; None: it is alive as long as its process is."""
+    alive: bool = True

@@ -1,0 +1,185 @@
+"""Unpacks what `archive_writer` has packed.
+
+An archive may say anything: nothing is written outside the folder that it is unpacked to, no link is followed, and what
+is read at once is small.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from askback.files import beneath
+from askback.files.archive_writer import END, ArchiveLimits
+
+_PIECE = 1 << 20
+_MAX_AT_ONCE = 1 << 20
+"""The longest header. A path has at most 4,096 bytes."""
+_MAX_WINDOW = 1 << 27
+
+
+class ArchiveDamaged(Exception):
+    """It is not a whole archive that Askback has packed. The message is for people."""
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def unpack(
+    archive: BinaryIO,
+    base: Path,
+    *,
+    names: Collection[str],
+    limits: ArchiveLimits | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+) -> None:
+    """Unpack into `base`, an empty folder. Only paths below one of `names` are accepted. Raises `ArchiveDamaged`."""
+    # An extra.
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    with decompressor.stream_reader(archive, closefd=False) as stream, _faults(zstandard.ZstdError):
+        content = _Forward(stream)
+        _Unpacking(content, base, frozenset(names), limits or ArchiveLimits(), checkpoint).run()
+        # The checksum is at the end.
+        content.drain()
+
+
+@contextmanager
+def _faults(corrupt: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except (corrupt, tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+        raise ArchiveDamaged(f"the archive is damaged: {error}") from error
+
+
+class _Forward:
+    """The content of an archive, which can only be read forward."""
+
+    def __init__(self, stream: _Readable) -> None:
+        self._stream = stream
+        self._at = 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not 0 <= size <= _MAX_AT_ONCE:
+            raise ArchiveDamaged("the archive is damaged: it has an entry that is too long")
+        pieces = []
+        while size > 0 and (piece := self._stream.read(size)):
+            pieces.append(piece)
+            size -= len(piece)
+            self._at += len(piece)
+        return b"".join(pieces)
+
+    def seek(self, at: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence != os.SEEK_SET or at < self._at:
+            raise ArchiveDamaged("the archive is damaged: its entries overlap")
+        while self._at < at:
+            if not self.read(min(_PIECE, at - self._at)):
+                raise ArchiveDamaged("the archive was cut off")
+        return self._at
+
+    def drain(self) -> None:
+        while self.read(_PIECE):
+            pass
+
+
+class _Unpacking:
+    def __init__(
+        self,
+        content: _Forward,
+        base: Path,
+        names: frozenset[str],
+        limits: ArchiveLimits,
+        checkpoint: Callable[[], None],
+    ) -> None:
+        self._content = content
+        self._base = base
+        self._names = names
+        self._limits = limits
+        self._checkpoint = checkpoint
+        self._entries = 0
+        self._bytes = 0
+        self._folders: dict[str, tuple[int, int]] = {}
+        """Their modes and times, which are set when everything is there."""
+
+    def run(self) -> None:
+        # `TarFile` needs no more of a file than to read and to seek.
+        file = cast("BinaryIO", self._content)
+        with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="surrogateescape") as tar:
+            last = None
+            while (entry := tar.next()) is not None:
+                self._checkpoint()
+                # It remembers every entry otherwise.
+                tar.members.clear()  # type: ignore[attr-defined]
+                last = entry.name
+                if last != END:
+                    self._unpack(entry)
+        if last != END:
+            raise ArchiveDamaged("the archive was cut off")
+        self._settle()
+
+    def _unpack(self, entry: tarfile.TarInfo) -> None:
+        parts = entry.name.split("/")
+        self._entries += 1
+        if self._entries > self._limits.max_entries or len(parts) > self._limits.max_depth:
+            raise ArchiveDamaged("the archive has more files, or deeper folders, than allowed")
+        if parts[0] not in self._names:
+            raise ArchiveDamaged(f"the archive has an entry that does not belong to a run: {entry.name[:100]!r}")
+        mtime_ns = _mtime_ns(entry)
+        if entry.isdir():
+            beneath.make_folder(self._base, entry.name)
+            self._folders[entry.name] = (entry.mode & 0o777, mtime_ns)
+        elif entry.issym():
+            beneath.link(self._base, entry.name, entry.linkname, mtime_ns)
+        elif entry.isreg():
+            self._unpack_file(entry, mtime_ns)
+        else:
+            raise ArchiveDamaged(f"the archive has an entry of an unknown type: {entry.name[:100]!r}")
+
+    def _unpack_file(self, entry: tarfile.TarInfo, mtime_ns: int) -> None:
+        # Of a sparse file, the entry has the ranges with data, one after the other.
+        sparse: list[tuple[int, int]] | None = getattr(entry, "sparse", None)
+        parts = [(0, entry.size)] if sparse is None else sparse
+        self._bytes += sum(size for _, size in parts)
+        if self._bytes > self._limits.max_bytes:
+            raise ArchiveDamaged("the archive has more bytes than allowed")
+        self._content.seek(entry.offset_data)
+        with beneath.create(self._base, entry.name) as file:
+            for begin, size in parts:
+                file.seek(begin)
+                self._copy(file, size)
+            file.truncate(entry.size)
+            file.flush()
+            os.fchmod(file.fileno(), entry.mode & 0o777)
+            os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
+
+    def _copy(self, file: BinaryIO, size: int) -> None:
+        while size > 0:
+            piece = self._content.read(min(_PIECE, size))
+            if not piece:
+                raise ArchiveDamaged("the archive was cut off")
+            file.write(piece)
+            size -= len(piece)
+
+    def _settle(self) -> None:
+        """Deepest folders first: one without permissions cannot be entered any more."""
+        for name, (mode, mtime_ns) in sorted(self._folders.items(), key=lambda each: -each[0].count("/")):
+            if beneath.has_folder(self._base, name):
+                beneath.settle_folder(self._base, name, mode, mtime_ns)
+
+
+def _mtime_ns(entry: tarfile.TarInfo) -> int:
+    """Exactly, which `TarInfo.mtime` is not: it is a float."""
+    seconds, _, fraction = entry.pax_headers.get("mtime", "0").partition(".")
+    return int(seconds) * 1_000_000_000 + int(fraction[:9].ljust(9, "0"))

@@ -1,0 +1,167 @@
+"""The programs that execute runs, on all machines of one database: what each offers, and what all of them offer together.
+
+Every program keeps what it offers in its row. A server reads the rows every few seconds, so what it knows is that old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from askback.core.errors import Unavailable
+from askback.engines.base import Probe
+from askback.installed.probes import Installed
+from askback.process.slots import Slots
+
+log = logging.getLogger(__name__)
+
+REFRESH_SEC = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOffer:
+    """An engine that a program has. `slots`: how many of its processes may run there, if it is limited separately."""
+
+    path: str
+    probe: Probe
+    signed_in: bool | None = None
+    slots: int | None = None
+    taken: int = 0
+
+    @property
+    def installed(self) -> Installed:
+        return Installed(path=self.path, probe=self.probe, signed_in=self.signed_in)
+
+    @property
+    def is_full(self) -> bool:
+        return self.slots is not None and self.taken >= self.slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a program says of itself in its row."""
+
+    slots: int = 0
+    taken: int = 0
+    engines: Mapping[str, EngineOffer] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    draining: bool = False
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Offer:
+        """From the document of a row. Other versions may have other fields; what cannot be read offers nothing."""
+        try:
+            return msgspec.convert(document, cls, strict=False)
+        except (msgspec.ValidationError, ValueError):
+            return cls()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        made: dict[str, Any] = msgspec.to_builtins(self)
+        return made
+
+    @property
+    def free(self) -> int:
+        return self.slots - self.taken
+
+
+class WorkerState(StrEnum):
+    ALIVE = "alive"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetWorker:
+    """A program that executes runs, as its row shows it."""
+
+    name: str
+    kind: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    alive: bool
+    offer: Offer
+
+    @property
+    def state(self) -> WorkerState:
+        if not self.alive:
+            return WorkerState.GONE
+        return WorkerState.DRAINING if self.offer.draining else WorkerState.ALIVE
+
+
+class Fleet:
+    """`read` returns the rows of all programs that execute runs; `own` tells the name of this program."""
+
+    def __init__(
+        self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: Callable[[], str], slots: Slots | None
+    ) -> None:
+        self._read = read
+        self._own = own
+        self._slots = slots
+        """Of this program, if it executes runs: newer than what its row has."""
+        self.workers: tuple[FleetWorker, ...] = ()
+        """As last read, the oldest first."""
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_SEC)
+            try:
+                await self.refresh()
+            except Unavailable as error:
+                log.warning("the workers cannot be read: %s", error.message)
+
+    async def refresh(self) -> None:
+        found = await self._read()
+        self.workers = tuple(sorted(found, key=lambda each: (each.started_at, each.name)))
+
+    @property
+    def working(self) -> list[FleetWorker]:
+        """Those that start turns."""
+        return [each for each in self.workers if each.state is WorkerState.ALIVE]
+
+    @property
+    def others(self) -> list[FleetWorker]:
+        return [each for each in self.working if each.name != self._own()]
+
+    @property
+    def total_slots(self) -> int:
+        return sum(each.offer.slots for each in self.working)
+
+    @property
+    def taken_slots(self) -> int:
+        return sum(each.offer.taken for each in self.working)
+
+    def having(self, engine: str) -> int:
+        """How many programs start turns of this engine."""
+        return sum(engine in each.offer.engines for each in self.working)
+
+    def offers(self, engine: str) -> list[EngineOffer]:
+        """Of the other programs that start turns."""
+        return [found for each in self.others if (found := each.offer.engines.get(engine)) is not None]
+
+    def last_offers(self, engine: str) -> list[EngineOffer]:
+        """Of programs that are being stopped or are gone, newest last: they may come back."""
+        stopped = [each for each in self.workers if each.state is not WorkerState.ALIVE]
+        return [found for each in stopped if (found := each.offer.engines.get(engine)) is not None]
+
+    def reason(self, engine: str) -> str:
+        """Why a queued run of this engine does not run yet."""
+        reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
+        if self._slots is not None and self._slots.offers(engine):
+            reasons.add(self._slots.reason(engine))
+        return next((each for each in ("starting", "engine_slots", "slots") if each in reasons), "no_worker")
+
+
+def _reason(offer: Offer, engine: str) -> str:
+    if offer.free <= 0:
+        return "slots"
+    return "engine_slots" if offer.engines[engine].is_full else "starting"

@@ -1,0 +1,242 @@
+"""The files of runs between their turns, in the store of `files`: a run continues wherever its next turn starts.
+
+runs/ID/kept/EPOCH-TURN.tar.zst   home and workspace as that turn left them; the run names the one that counts
+runs/ID/env.pad                   the key to the run's secret variables, until the run is over
+
+An archive is stored before the end of its turn is. If that end is refused, or never stored, nobody refers to the archive,
+and `sweep` removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from askback.core.errors import FULL_DISK, NotFound, Unavailable, disk_full
+from askback.core.runs import Run
+from askback.files.archive_reader import ArchiveDamaged
+from askback.files.archive_writer import ArchiveRefused, TreeChanged
+from askback.process.kept import KeptFolder
+from askback.process.locks import FileLock
+from askback.process.pools import Checkpoint, Pool
+from askback.process.workspace import Workspaces
+from askback.stored_files import FileMissing, Files, StoredFile
+
+log = logging.getLogger(__name__)
+
+_PAUSES_SEC = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""Some engines still tidy up for a moment after their turn."""
+_MAX_PAD = 10_000_000
+_UNUSED = timedelta(days=1)
+"""A file of a run that does not exist belongs to one that is being submitted, or to nobody after this time."""
+
+
+class HomeMissing(Exception):
+    """The archive that a run names is gone, or damaged. The message is for people."""
+
+
+class HomeBusy(Exception):
+    """A process keeps writing to the run's files."""
+
+
+class NotKept(Exception):
+    """The run's files cannot be packed; `key` names what is only on this machine. The message is for people."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+class Homes:
+    def __init__(self, files: Files, workspaces: Workspaces, pool: Pool) -> None:
+        self._files = files
+        self._workspaces = workspaces
+        self._pool = pool
+
+    # A turn.
+
+    async def begin(self, run: Run) -> None:
+        """Make the run's folder what its last turn left, before a turn starts in it. The caller holds the run's lock.
+
+        Raises `HomeMissing`, and `Unavailable` if the store of files cannot be used.
+        """
+        folder = self._folder(run.id)
+        if run.kept is not None and await self._pool.run(folder.noted) != run.kept:
+            await self._restore(run, run.kept, folder)
+        if run.env_names:
+            # Here, where a store that cannot be used only delays the turn.
+            await self.pad(run)
+        await self._pool.run(folder.forget)
+
+    async def continue_live(self, run: Run) -> None:
+        """A turn begins in a process that is alive: its folder is what it is."""
+        await self._pool.run(self._folder(run.id).forget)
+
+    async def keep(self, run: Run, caches: Sequence[str], *, over: bool, alive: bool) -> str:
+        """Store what the turn left, and return its key. `over`: no further turn follows. `alive`: the process stays.
+
+        Raises `HomeBusy` if a process that is alive keeps writing, `NotKept`, and `Unavailable`.
+        """
+        key, folder = f"{_kept(run.id)}{run.epoch}-{run.attempt_number}.tar.zst", self._folder(run.id)
+        try:
+            await self._pack(folder, caches, over=over)
+            # Nobody else writes under this epoch: an upload that was cut off is repeated.
+            await self._files.put(key, folder.archive, replace=True)
+        except (ArchiveRefused, TreeChanged) as refusal:
+            if alive and isinstance(refusal, TreeChanged):
+                raise HomeBusy(str(refusal)) from None
+            await self._pool.run(folder.note, key)
+            raise NotKept(key, str(refusal)) from None
+        finally:
+            await self._pool.run(folder.discard, admitted=True)
+        await self._pool.run(folder.note, key)
+        return key
+
+    async def _pack(self, folder: KeptFolder, caches: Sequence[str], *, over: bool) -> None:
+        for pause in (*_PAUSES_SEC, None):
+            try:
+                await self._pool.run_abandonable(
+                    lambda checkpoint: folder.pack(caches, over=over, checkpoint=checkpoint)
+                )
+            except TreeChanged:
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            except OSError as error:
+                if error.errno in FULL_DISK:
+                    raise disk_full() from error
+                raise ArchiveRefused(str(error)) from error
+            else:
+                return
+
+    async def drop(self, key: str | None, run: Run) -> None:
+        """The run names another archive than `key` now."""
+        if key is not None and key != run.kept:
+            await self._delete([key])
+
+    # Elsewhere.
+
+    async def bring(self, run: Run) -> bool:
+        """Make the folder of a run in which nothing writes what its last turn left. False if a process uses it."""
+        folder = self._folder(run.id)
+        if run.kept is None or await self._pool.run(folder.noted) == run.kept:
+            return True
+        lock = await self._pool.run(FileLock.take, self._workspaces.of(run.id).lock_path)
+        if lock is None:
+            return False
+        try:
+            await self._restore(run, run.kept, folder)
+        finally:
+            lock.release()
+        return True
+
+    async def _restore(self, run: Run, key: str, folder: KeptFolder) -> None:
+        def place(checkpoint: Checkpoint) -> None:
+            folder.restore(key, checkpoint)
+
+        self._workspaces.of(run.id).root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await self._pool.run(folder.discard)
+        try:
+            await self._files.fetch(key, folder.archive)
+            await self._pool.run_abandonable(place)
+        except FileMissing:
+            raise HomeMissing(f"{key} is not in the store of files") from None
+        except ArchiveDamaged as error:
+            raise HomeMissing(f"{key}: {error}") from None
+        except OSError as error:
+            if error.errno in FULL_DISK:
+                raise disk_full() from error
+            raise
+        finally:
+            await self._pool.run(folder.discard, admitted=True)
+        log.info("the files of a run were restored from %s", key, extra={"run": run.id})
+
+    # The key to secret variables.
+
+    async def keep_pad(self, run_id: str) -> None:
+        """Move the pad into the store of files: from now on no folder of the run has it."""
+        workspace = self._workspaces.of(run_id)
+        pad = await self._pool.run(workspace.read_pad)
+        if pad:
+            await self._files.put(_pad(run_id), pad)
+            await self._pool.run(workspace.empty_pad)
+
+    async def pad(self, run: Run) -> bytes | None:
+        """The pad of a run with secret variables; None if it is in the run's folder, or nowhere."""
+        workspace = self._workspaces.of(run.id)
+        here = await self._pool.run(workspace.read_pad)
+        if here or not run.env_names:
+            return None
+        try:
+            pad = await self._files.get(_pad(run.id), _MAX_PAD)
+        except FileMissing:
+            return None
+        # Without its content: it says that the run has secrets.
+        await self._pool.run(workspace.empty_pad)
+        return pad
+
+    async def drop_pad(self, run: Run) -> None:
+        """The run is over: nobody can open its variables any more."""
+        if run.env_names:
+            await self._delete([_pad(run.id)])
+
+    # All runs.
+
+    async def sizes(self) -> dict[str, int]:
+        """What each run takes in the store of files, by run id."""
+        sizes: dict[str, int] = {}
+        for each in await self._files.list("runs/"):
+            run_id = _run_id(each)
+            sizes[run_id] = sizes.get(run_id, 0) + each.size
+        return sizes
+
+    async def sweep(self, get: Callable[[str], Awaitable[Run]], now: datetime) -> None:
+        """Remove what no run refers to. `get` reads a run."""
+        found: dict[str, list[StoredFile]] = {}
+        for each in await self._files.list("runs/"):
+            found.setdefault(_run_id(each), []).append(each)
+        for run_id, stored in found.items():
+            try:
+                run = await get(run_id)
+            except NotFound:
+                unused = [each.key for each in stored if each.stored_at < now - _UNUSED]
+            else:
+                unused = [each.key for each in stored if _is_unused(each.key, run)]
+            if unused:
+                await self._files.delete(unused)
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        try:
+            await self._files.delete(keys)
+        except Unavailable as error:
+            log.warning("a file that is not needed is removed later: %s", error.message)
+
+    def _folder(self, run_id: str) -> KeptFolder:
+        return KeptFolder(self._workspaces.of(run_id))
+
+
+def _kept(run_id: str) -> str:
+    return f"runs/{run_id}/kept/"
+
+
+def _pad(run_id: str) -> str:
+    return f"runs/{run_id}/env.pad"
+
+
+def _run_id(stored: StoredFile) -> str:
+    return stored.key.split("/")[1]
+
+
+def _is_unused(key: str, run: Run) -> bool:
+    """Whether no turn needs this file of the run. A turn that is being executed may be storing its archive."""
+    if key == _pad(run.id):
+        return run.state.final
+    if not key.startswith(_kept(run.id)) or key == run.kept:
+        return False
+    with suppress(ValueError):
+        epoch = int(key.removeprefix(_kept(run.id)).partition("-")[0])
+        return epoch < run.epoch or run.worker is None
+    return False

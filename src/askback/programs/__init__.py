@@ -1,0 +1,112 @@
+"""Which programs work on the same database, which of them are alive, and which one leads.
+
+A program registers under a name, which is in the runs that it executes. When it is not alive any more, the others continue
+these runs. Embedded, a program is alive while it holds a file lock. With PostgreSQL, it is alive while its lease is not
+over by the clock of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Protocol
+
+from askback.core.programs import Program, ProgramFacts
+from askback.core.runs import SHARED
+
+
+class Programs(Protocol):
+    """The programs on one database. Belongs to the event loop in which it was opened."""
+
+    @property
+    def name(self) -> str:
+        """The name of this program. It changes when the program registers again."""
+        ...
+
+    @property
+    def facts(self) -> ProgramFacts: ...
+
+    async def register(self, facts: ProgramFacts) -> str:
+        """Register this program, under a new name. Raises `Unavailable`."""
+        ...
+
+    def update(self, facts: ProgramFacts) -> None:
+        """What the others see of this program from the next renewal on."""
+        ...
+
+    async def leave(self) -> None:
+        """This program counts as dead from now on. Nothing that it has started may be alive."""
+        ...
+
+    async def alive(self, names: Collection[str]) -> frozenset[str]:
+        """Which of these programs are alive."""
+        ...
+
+    async def living(self) -> Sequence[Program]:
+        """All programs that are alive. Embedded, only this one is known."""
+        ...
+
+    async def known(self) -> Sequence[Program]:
+        """As `living`, with programs that were alive until a short while ago and did not leave."""
+        ...
+
+    def exclusive(self) -> AbstractAsyncContextManager[None]:
+        """Only one of all programs is in such a block at a time. Raises `Unavailable` if another does not leave it."""
+        ...
+
+    async def forget_dead(self) -> None:
+        """Remove what dead programs have left of their registration. A program without one counts as dead."""
+        ...
+
+    # The lease.
+
+    async def lost(self) -> str:
+        """Wait until this program must count itself as dead; return why. Embedded, that never happens."""
+        ...
+
+    def on_renewed(self, call: Callable[[float], None]) -> None:
+        """Have `call` called in the event loop after every renewal, with the time of CLOCK_BOOTTIME by which the next one
+        must have happened. All turns of this program are stopped then."""
+        ...
+
+    # The leader.
+
+    def seek_lead(self) -> None:
+        """Become the leader as soon as no other program is."""
+        ...
+
+    async def leads(self) -> None:
+        """Wait until this program is the leader."""
+        ...
+
+    async def leads_no_more(self) -> None:
+        """Wait until this program is not the leader."""
+        ...
+
+    # The clock.
+
+    def clock_error(self) -> timedelta:
+        """What must be added to the clock of this machine to get that of the database."""
+        ...
+
+
+class OwnRuns(Collection[str]):
+    """The owners whose runs a program executes: those of any server, or itself under its current name."""
+
+    def __init__(self, programs: Programs, *, serving: bool) -> None:
+        self._programs = programs
+        self._serving = serving
+
+    @property
+    def owner(self) -> str:
+        return SHARED if self._serving else self._programs.name
+
+    def __contains__(self, owner: object) -> bool:
+        return owner == self.owner
+
+    def __iter__(self) -> Iterator[str]:
+        yield self.owner
+
+    def __len__(self) -> int:
+        return 1

@@ -1,0 +1,141 @@
+"""Packages that every machine can fetch: one compressed archive each, unpacked with the same care as an upload.
+
+packages/DIGEST.tar.zst      a package, named by the digest of its content
+runs/RUN/package.tar.zst     the package that was uploaded for one run
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.skills.files import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES, copy_files, list_files
+from askback.stored_files import FileMissing
+from askback.stored_files.blocking import BlockingFiles
+
+if TYPE_CHECKING:
+    from askback.skills.package import SkillPackage
+
+_LEVEL = 3
+_MAX_WINDOW = 1 << 27
+_CHUNK = 1 << 20
+
+
+def package_key(digest: str) -> str:
+    return f"packages/{digest}.tar.zst"
+
+
+class PackageArchives:
+    """Every method waits for the store, and raises `Unavailable` if it cannot be used."""
+
+    def __init__(self, files: BlockingFiles) -> None:
+        self._files = files
+        self._stored: set[str] = set()
+
+    def has(self, digest: str) -> bool:
+        """Whether it is known, without a request, that the package is stored."""
+        return digest in self._stored
+
+    def store(self, package: SkillPackage) -> None:
+        """Store a package under its digest, unless it is there."""
+        if package.digest not in self._stored:
+            key = package_key(package.digest)
+            if self._files.size(key) is None:
+                self.store_as(key, package)
+            self._stored.add(package.digest)
+
+    def store_as(self, key: str, package: SkillPackage) -> None:
+        with tempfile.TemporaryDirectory(prefix="askback-package-") as folder:
+            # A copy: what is packed is what was listed, whatever happens to the folder meanwhile.
+            copy, packed = Path(folder, "package"), Path(folder, "packed")
+            copy.mkdir()
+            copy_files(list_files(package.folder.resolve())[0], copy)
+            _pack(copy, packed)
+            self._files.put(key, packed)
+
+    def fetch(self, key: str, into: Path) -> bool:
+        """Unpack an archive into a folder that does not exist yet. False if there is no such archive.
+
+        The caller compares the digest. Nothing is left behind on failure, unless `into` exists.
+        """
+        with tempfile.TemporaryDirectory(prefix=".fetched-", dir=into.parent) as folder:
+            packed, fresh = Path(folder, "packed"), Path(folder, "package")
+            try:
+                self._files.fetch(key, packed)
+            except FileMissing:
+                return False
+            fresh.mkdir(mode=0o700)
+            _unpack(packed, fresh)
+            fresh.rename(into)
+        return True
+
+    def note_stored(self, digest: str) -> None:
+        self._stored.add(digest)
+
+
+def _pack(folder: Path, target: Path) -> None:
+    import zstandard
+
+    with (
+        target.open("wb") as file,
+        zstandard.ZstdCompressor(level=_LEVEL).stream_writer(file) as compressed,
+        tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for entry in list_files(folder)[0]:
+            info = tarfile.TarInfo(entry.name)
+            info.size, info.mode = entry.size, 0o700 if entry.executable else 0o600
+            with entry.path.open("rb") as content:
+                archive.addfile(info, content)
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    """Regular files only, with plain names, within the limits of a package."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    try:
+        with (
+            packed.open("rb") as file,
+            decompressor.stream_reader(file) as plain,
+            tarfile.open(fileobj=plain, mode="r|") as archive,
+        ):
+            left = MAX_TOTAL_BYTES
+            for member in _plain_members(archive):
+                left -= member.size
+                if left < 0:
+                    raise damaged("it is too large")
+                content = archive.extractfile(member)
+                assert content is not None
+                _write(folder / member.name, content, executable=bool(member.mode & 0o111))
+    except (tarfile.TarError, zstandard.ZstdError, EOFError, FileExistsError, NotADirectoryError) as fault:
+        raise damaged("it is not a whole archive") from fault
+
+
+def _plain_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for number, member in enumerate(archive):
+        parts = member.name.split("/")
+        if not member.isreg() or any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise damaged("it has an entry that is not a plain file")
+        if number >= MAX_ENTRIES or len(parts) > MAX_DEPTH + 1:
+            raise damaged("it has too many entries, or is nested too deep")
+        yield member
+
+
+def _write(path: Path, content: IO[bytes], *, executable: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o700 if executable else 0o600), "wb") as file:
+        while chunk := content.read(_CHUNK):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def damaged(why: str) -> Unavailable:
+    message = f"a stored skill package is damaged: {why}; remove it from the store, and install the skill again"
+    return Unavailable(RefusalCode.SKILL_DAMAGED, message)

@@ -1,0 +1,185 @@
+"""The rows of programs with their leases, and the locks that a program holds with its session.
+
+All times are those of the database.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+import psycopg
+from psycopg import errors as kinds
+
+from askback.core.programs import Program, ProgramFacts
+from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.sql import rows
+from askback.store.sql.connection import Connection
+
+LEADER = f"{SCHEMA} leader"
+RECOVERY = f"{SCHEMA} recovery"
+
+_FACTS = msgspec.json.Decoder(ProgramFacts)
+_CONNECT_SEC = 3
+_NOTICED = """
+SET tcp_keepalives_idle TO 5;
+SET tcp_keepalives_interval TO 2;
+SET tcp_keepalives_count TO 3;
+"""
+"""The server notices within seconds that the machine of a session is gone, and releases its locks."""
+_REGISTER = """
+INSERT INTO programs (name, kind, host, pid, boot_id, version, lease_until, doc)
+VALUES (:name, :kind, :host, :pid, :boot_id, :version, now() + make_interval(secs => :lease_sec), :doc)
+RETURNING clock_timestamp()
+"""
+_RENEW = """
+UPDATE programs SET lease_until = now() + make_interval(secs => :lease_sec), doc = :doc
+WHERE name = :name AND lease_until > now()
+RETURNING clock_timestamp()
+"""
+_ALIVE = """
+SELECT name, boot_id FROM programs
+WHERE name IN (SELECT value FROM json_each(:names) AS names (value)) AND lease_until > now()
+"""
+_LIVING = "SELECT name, doc, started_at, lease_until FROM programs WHERE lease_until > now() ORDER BY started_at, name"
+_KNOWN = """
+SELECT name, doc, started_at, lease_until, lease_until > now() FROM programs ORDER BY started_at, name
+"""
+_REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:names) AS names (value))"
+_FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
+_TAKE = "SELECT pg_try_advisory_lock(hashtextextended(:lock, 0))"
+_EVICT = """
+SELECT pg_terminate_backend(held.pid, 1000)
+FROM pg_locks AS held JOIN pg_stat_activity AS holder ON holder.pid = held.pid
+WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted
+  AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND ((held.classid::bigint << 32) | held.objid::bigint) = hashtextextended(:lock, 0)
+  AND held.pid <> pg_backend_pid()
+  AND (holder.application_name = :own_session OR NOT EXISTS (
+      SELECT 1 FROM programs WHERE lease_until > now() AND holder.application_name = 'askback ' || name
+  ))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Living:
+    name: str
+    boot_id: str
+
+
+def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
+    """Those of these programs whose lease is not over."""
+    found = connection.fetch(_ALIVE, {"names": rows.dump(list(names))})
+    return [Living(name=name, boot_id=boot_id) for name, boot_id in found]
+
+
+def living(connection: Connection) -> Sequence[Program]:
+    return [
+        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until)
+        for name, doc, started_at, until in connection.fetch(_LIVING)
+    ]
+
+
+def known(connection: Connection) -> Sequence[Program]:
+    """Also those whose lease is over, until they are forgotten."""
+    return [
+        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until, alive=alive)
+        for name, doc, started_at, until, alive in connection.fetch(_KNOWN)
+    ]
+
+
+def remove(connection: Connection, names: Collection[str]) -> None:
+    connection.execute(_REMOVE, {"names": rows.dump(list(names))})
+
+
+def forget_dead(connection: Connection) -> None:
+    connection.execute(_FORGET)
+
+
+class Session:
+    """A connection of one program, with the locks that it holds until it is closed. For one thread.
+
+    Every call has a time limit: a server that does not answer must not be waited for. After an error it is of no use.
+    """
+
+    def __init__(self, address: str, name: str, *, limit_sec: float) -> None:
+        """Raises `psycopg.Error`."""
+        self._application = f"askback {name}"
+        self._name = name
+        self._connection = PostgresConnection.open(
+            address, application_name=self._application, connect_timeout=str(_CONNECT_SEC)
+        )
+        try:
+            with self._limited(limit_sec):
+                self._connection.raw.execute(_NOTICED)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def register(self, facts: ProgramFacts, *, instead_of: str | None, lease_sec: float, limit_sec: float) -> datetime:
+        """Returns the time of the database. The row of `instead_of` is removed in the same transaction."""
+        values = {
+            "name": self._name,
+            "kind": str(facts.kind),
+            "host": facts.host,
+            "pid": facts.pid,
+            "boot_id": facts.boot_id,
+            "version": facts.version,
+            "lease_sec": lease_sec,
+            "doc": rows.dump(facts),
+        }
+        with self._limited(limit_sec), self._connection.raw.transaction():
+            if instead_of is not None:
+                remove(self._connection, [instead_of])
+            at: datetime = self._connection.value(_REGISTER, values)
+        return at
+
+    def renew(self, facts: ProgramFacts, *, lease_sec: float, limit_sec: float) -> datetime | None:
+        """The time of the database; None if the lease is over."""
+        values = {"name": self._name, "lease_sec": lease_sec, "doc": rows.dump(facts)}
+        with self._limited(limit_sec):
+            renewed: datetime | None = self._connection.value(_RENEW, values)
+        return renewed
+
+    def leave(self, *, limit_sec: float) -> None:
+        with self._limited(limit_sec):
+            remove(self._connection, [self._name])
+
+    def take(self, lock: str, *, alone: bool = False, limit_sec: float) -> bool:
+        """Whether this session has the lock now, which it did not have before.
+
+        It is taken from a program that is not alive: its machine may be gone without a word, or its process be stopped.
+        `alone`: this program has no other use for the lock, so another session of it is left over.
+        """
+        with self._limited(limit_sec):
+            if self._connection.value(_TAKE, {"lock": lock}):
+                return True
+            evicted: list[object] = []
+            with suppress(kinds.InsufficientPrivilege):
+                own = self._application if alone else ""
+                evicted = self._connection.fetch(_EVICT, {"lock": lock, "own_session": own})
+            return bool(evicted and self._connection.value(_TAKE, {"lock": lock}))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _limited(self, seconds: float) -> Iterator[None]:
+        """Cut the connection if the block takes longer."""
+        timer = threading.Timer(max(seconds, 0.01), self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.raw.fileno())) as connected:
+            connected.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,76 @@
+"""This program among others on the same database: what it does when its lease is lost, and what only the leader does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from askback.core.errors import Unavailable
+from askback.programs import Programs
+from askback.recovery import Recovery
+from askback.work.worker import Worker
+
+log = logging.getLogger(__name__)
+
+_RETRY_SEC = 1.0
+
+Duty = Callable[[], Coroutine[Any, Any, None]]
+"""What is done for all programs, until it is canceled."""
+
+
+class Membership:
+    """`duties` are those of the leader. Two leaders at the same moment do no harm: see each of them."""
+
+    def __init__(self, *, programs: Programs, worker: Worker, recovery: Recovery, duties: Sequence[Duty]) -> None:
+        self._programs = programs
+        self._worker = worker
+        self._recovery = recovery
+        self._duties = duties
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_registered())
+            if self._duties:
+                self._programs.seek_lead()
+                group.create_task(self._lead())
+
+    async def _lead(self) -> None:
+        while True:
+            await self._programs.leads()
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(duty()) for duty in self._duties]
+                await self._programs.leads_no_more()
+                for task in tasks:
+                    task.cancel()
+
+    async def _keep_registered(self) -> None:
+        while True:
+            reason = await self._programs.lost()
+            before = self._programs.name
+            log.error("the lease of this program is lost: %s; its turns are stopped and left to other programs", reason)
+            await self._worker.suspend()
+            log.warning("all engines of this program have ended; it registers again")
+            await self._register()
+            await self._take_back(before)
+            log.warning("this program works again, as %s", self._programs.name)
+            self._worker.resume()
+
+    async def _register(self) -> None:
+        told = False
+        while True:
+            try:
+                await self._programs.register(self._programs.facts)
+                return
+            except Unavailable as error:
+                if not told:
+                    log.warning("this program cannot be registered yet: %s", error.message)
+                told = True
+                await asyncio.sleep(_RETRY_SEC)
+
+    async def _take_back(self, before: str) -> None:
+        try:
+            await self._recovery.take_back(before)
+        except Unavailable as error:
+            log.error("runs of this program are left to a server: %s", error.message)

@@ -1,0 +1,115 @@
+"""The run's files around a turn: restored before it, if they are not on this machine, and stored after it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from askback.core.errors import ErrorCode, RunWarning, Unavailable, WarningCode
+from askback.core.outcomes import engine_failure
+from askback.core.runs import Run
+from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
+from askback.engines.base import caches_of
+from askback.process.homes import HomeBusy, HomeMissing, Homes, NotKept
+from askback.work.run_control import RunControl, StopReason
+from askback.work.turn.context import TurnContext
+from askback.work.turn.process import take_lock
+from askback.work.turn.shortage import CannotStart
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
+
+PATIENCE_SEC = 15.0
+"""How long the start of a turn waits for the store of files before the run goes back to the queue."""
+_RETRY_SEC = 1.0
+_ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
+FILES_UNAVAILABLE = "the store of files could not be used"
+
+
+class SessionGone(CannotStart):
+    """The archive of the run's files is gone. A new session may start without it."""
+
+
+class Unreachable(Exception):
+    """The store of files could not be used for a while, or the turn was stopped meanwhile."""
+
+
+async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
+    """Before a turn in a new process. Raises `SessionGone`, or `Unreachable`."""
+    if context.homes is None:
+        return
+    await context.early_saves.finish(run.id)
+    lock = await take_lock(run, context.workspaces.of(run.id))
+    try:
+        await _restore(context.homes, run, control)
+    except HomeMissing as problem:
+        message = f"the run's files, with the engine's session, are no longer stored: {problem}"
+        raise SessionGone(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
+    finally:
+        lock.release()
+
+
+async def _restore(homes: Homes, run: Run, control: RunControl) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while True:
+        try:
+            return await homes.begin(run)
+        except Unavailable as error:
+            log.error("the files of a run cannot be restored: %s", error.message, extra={"run": run.id})
+        await _pause(control)
+        if control.reason is not None or time.monotonic() >= deadline:
+            raise Unreachable
+
+
+async def continue_live(context: TurnContext, run: Run) -> None:
+    """Before a turn in a process that is alive."""
+    if context.homes is not None:
+        await context.homes.continue_live(run)
+
+
+async def keep(
+    context: TurnContext,
+    run: Run,
+    signal: S,
+    control: RunControl,
+    *,
+    over: bool,
+    end_process: Callable[[], Awaitable[None]],
+) -> S | TurnLost:
+    """Store what the turn left, before its end is stored. Waits for as long as the store of files cannot be used.
+
+    Returns the signal with the archive. If the program stops meanwhile, the turn is lost: another program repeats it.
+    """
+    if context.homes is None:
+        return signal
+    caches, alive = caches_of(context.engines[run.engine]), True
+    while True:
+        try:
+            return replace(signal, kept=await context.homes.keep(run, caches, over=over, alive=alive))
+        except HomeBusy as problem:
+            log.info("a process is not kept: %s", problem, extra={"run": run.id})
+            await end_process()
+            alive = False
+        except NotKept as problem:
+            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{_ONLY_HERE}: {problem}")
+            return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
+        except Unavailable as error:
+            log.error("the files of a run cannot be stored, trying again: %s", error.message, extra={"run": run.id})
+            await _pause(control)
+            if control.reason is StopReason.CANCEL:
+                return replace(signal, kept=run.kept)
+            if control.reason is not None:
+                await end_process()
+                return TurnLost(epoch=run.epoch, at=context.clock(), counted=False, why=FILES_UNAVAILABLE)
+
+
+async def _pause(control: RunControl) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_RETRY_SEC):
+            await control.wait()

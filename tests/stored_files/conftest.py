@@ -1,0 +1,42 @@
+"""A store of files that several machines use: a folder and a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from askback.stored_files.addresses import StoreAddress, read_address
+from askback.stored_files.blocking import BlockingFiles
+from askback.stored_files.folder import FolderFiles
+from support.object_store import Bucket
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A value of the setting `files`."""
+    if request.param == "folder":
+        (tmp_path / "stored").mkdir(mode=0o700)
+        return str(tmp_path / "stored")
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return bucket.address
+
+
+@pytest.fixture
+def open_store(store_address: str) -> Iterator[Callable[[], BlockingFiles]]:
+    """Opens the store as another program would."""
+    opened: list[BlockingFiles] = []
+
+    def make() -> BlockingFiles:
+        from askback.stored_files.object_store import ObjectStoreFiles
+
+        address = read_address(store_address)
+        opened.append(
+            BlockingFiles(ObjectStoreFiles(address) if isinstance(address, StoreAddress) else FolderFiles(address))
+        )
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

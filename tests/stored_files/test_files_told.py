@@ -1,0 +1,65 @@
+"""What `askback doctor` and `/healthz` say about the store of `files`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.data_folder import FINISH, World
+from support.object_store import CREDENTIALS, Bucket
+from support.program import Ran, askback, until
+from support.server import Server
+
+
+def _doctor(world: World, files: str) -> tuple[Ran, dict[str, Any]]:
+    ran = askback(world, "doctor", "--json", env={"ASKBACK_FILES": files, **CREDENTIALS})
+    return ran, next(each for each in ran.json["findings"] if each["what"] == "files")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -> None:
+    _, told = _doctor(world, bucket.address)
+    assert (told["ok"], told["message"]) == (
+        True,
+        f"can be stored in s3://{bucket.name}/some/prefix at {bucket.endpoint}",
+    )
+    ran, told = _doctor(world, bucket.address.replace(bucket.name, "absent"))
+    assert (ran.code, told["ok"]) == (1, False)
+    assert "NoSuchBucket" in told["message"]
+    assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in ran.stdout + ran.stderr
+
+
+def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:
+    stored = world.folder / "stored"
+    ran = askback(world, "skills", "install", world.skill([FINISH]), "--json", env={"ASKBACK_FILES": str(stored)})
+    assert [path.name for path in (stored / "packages").iterdir()] == [f"{ran.json['digest']}.tar.zst"]
+
+
+def test_a_wrong_address_of_files_is_a_wrong_setting(world: World) -> None:
+    skill = world.skill([FINISH])
+    for address in ("bucket", "s3://key:secret@bucket", "s3://bucket?secret=x"):
+        ran = askback(world, "run", skill, "--engine", "scripted", "--json", env={"ASKBACK_FILES": address})
+        assert ran.json["error"]["code"] == "SETTINGS_INVALID", ran.stdout
+
+
+def test_health_says_whether_files_can_be_stored(world: World) -> None:
+    folder, elsewhere = world.folder / "stored", world.folder / "elsewhere"
+    with Server(world, env={"ASKBACK_FILES": str(folder)}) as server:
+
+        def told() -> tuple[int, str, str]:
+            answer = httpx.get(f"{server.url}/healthz", timeout=60)
+            return answer.status_code, answer.json()["status"], answer.json()["files"]
+
+        assert folder.stat().st_mode & 0o077 == 0
+        # Before the first question: a good answer is remembered for half a minute.
+        folder.rename(elsewhere)
+        until(lambda: told() == (503, "failing", "FILES_UNAVAILABLE"))
+        elsewhere.rename(folder)
+        until(lambda: told() == (200, "ok", "ok"))

@@ -1,0 +1,141 @@
+"""What all workers offer together: engines, profiles, and the reasons why a run is queued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from askback.core.runs import ProfileKind
+from askback.engines.base import Probe
+from askback.engines.scripted import Scripted
+from askback.installed.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
+from askback.installed.fleet_engines import FleetEngines
+from askback.installed.probes import EngineSetup
+from askback.process.slots import Slots
+
+RESUMABLE = Probe(kind=ProfileKind.RESUMABLE, reason="it resumes", version="2.0", resident=True, effort=("resumable",))
+STICKY = Probe(kind=ProfileKind.STICKY_PROCESS, reason="it does not resume", version="1.0", resident=True)
+START = datetime(2026, 3, 1, tzinfo=UTC)
+ENGINE = Scripted()
+SETUP = EngineSetup(command=("scripted",), env={})
+
+
+def offer(**engines: EngineOffer) -> Offer:
+    return Offer(slots=2, taken=0, engines=engines)
+
+
+def having(probe: Probe = RESUMABLE, **rest: Any) -> EngineOffer:
+    return EngineOffer(path="/bin/scripted", probe=probe, **rest)
+
+
+def worker(name: str, offered: Offer, *, alive: bool = True, minute: int = 0) -> FleetWorker:
+    return FleetWorker(
+        name=name,
+        kind="worker",
+        host="here",
+        pid=1,
+        version="1",
+        started_at=START + timedelta(minutes=minute),
+        alive=alive,
+        offer=offered,
+    )
+
+
+def fleet_of(*workers: FleetWorker, slots: Slots | None = None, own: str = "own") -> Fleet:
+    async def read() -> Sequence[FleetWorker]:
+        return workers
+
+    fleet = Fleet(read, own=lambda: own, slots=slots)
+    asyncio.run(fleet.refresh())
+    return fleet
+
+
+def test_an_offer_is_read_as_it_was_written() -> None:
+    made = replace(offer(scripted=having(STICKY, slots=1, taken=1, signed_in=False)), labels={"zone": "eu"})
+    assert Offer.read(made.document) == made
+    assert Offer.read({**made.document, "of_a_later_version": 1}) == made
+
+
+@pytest.mark.parametrize("document", [{}, {"slots": "many"}, {"engines": {"codex": {}}}], ids=repr)
+def test_an_offer_that_cannot_be_read_offers_nothing(document: Mapping[str, Any]) -> None:
+    assert Offer.read(document) == Offer()
+
+
+@pytest.mark.contract("M-3")
+@pytest.mark.parametrize(
+    ("offered", "reason"),
+    [
+        ([offer(scripted=having())], "starting"),
+        ([offer(other=having())], "no_worker"),
+        ([], "no_worker"),
+        ([Offer(slots=1, taken=1, engines={"scripted": having()})], "slots"),
+        ([offer(scripted=having(slots=1, taken=1))], "engine_slots"),
+        (
+            [offer(scripted=having(slots=1, taken=1)), Offer(slots=1, taken=1, engines={"scripted": having()})],
+            "engine_slots",
+        ),
+        ([Offer(slots=1, taken=1, engines={"scripted": having()}), offer(scripted=having())], "starting"),
+        ([replace(offer(scripted=having()), draining=True)], "no_worker"),
+    ],
+)
+def test_why_a_run_is_queued_depends_on_the_workers_that_have_its_engine(offered: Sequence[Offer], reason: str) -> None:
+    fleet = fleet_of(*(worker(f"w{place}", each) for place, each in enumerate(offered)))
+    assert fleet.reason("scripted") == reason
+
+
+def test_the_slots_of_this_server_count_as_they_are_now() -> None:
+    slots = Slots(1, {})
+    fleet = fleet_of(worker("own", offer(scripted=having())), slots=slots)
+    assert fleet.reason("scripted") == "starting"
+    slots.take("scripted")
+    assert fleet.reason("scripted") == "slots"
+    slots.only = frozenset({"other"})
+    assert fleet.reason("scripted") == "no_worker"
+
+
+def test_an_engine_that_is_not_offered_gets_no_slot() -> None:
+    slots = Slots(2, {})
+    slots.only = frozenset({"other"})
+    assert not slots.take("scripted")
+    assert (slots.free_of("scripted"), slots.free_of("other")) == (0, 2)
+    assert slots.take("other")
+    slots.only = frozenset({"other", "scripted"})
+    assert slots.take("scripted")
+
+
+def test_a_run_gets_the_profile_that_every_worker_has() -> None:
+    fleet = fleet_of(
+        worker("a", offer(scripted=having())), worker("b", offer(scripted=having(STICKY, signed_in=False)))
+    )
+    engines = FleetEngines(fleet, None)
+    found = asyncio.run(engines.find(ENGINE, SETUP))
+    assert found is not None
+    assert (found.probe.kind, found.probe.reason) == (ProfileKind.STICKY_PROCESS, STICKY.reason)
+    assert found.probe.effort == ()
+    assert found.signed_in is False
+    assert engines.workers(ENGINE) == 2
+
+
+def test_a_worker_that_is_gone_or_stopping_offers_nothing_but_is_remembered() -> None:
+    stopping = replace(offer(scripted=having()), draining=True)
+    fleet = fleet_of(worker("a", offer(scripted=having(STICKY)), alive=False), worker("b", stopping, minute=1))
+    assert [each.state for each in fleet.workers] == [WorkerState.GONE, WorkerState.DRAINING]
+    engines = FleetEngines(fleet, None)
+    assert asyncio.run(engines.find(ENGINE, SETUP)) is None
+    assert not engines.has(ENGINE, SETUP)
+    assert not engines.any_worker()
+    expected = asyncio.run(engines.expected(ENGINE, SETUP))
+    assert expected is not None
+    assert expected.probe.kind is ProfileKind.STICKY_PROCESS
+
+
+def test_a_server_without_a_worker_expects_every_engine_that_it_knows() -> None:
+    expected = asyncio.run(FleetEngines(fleet_of(), None).expected(ENGINE, SETUP))
+    assert expected is not None
+    assert expected.probe.kind is ProfileKind.RESUMABLE
+    assert "no worker" in expected.probe.reason
