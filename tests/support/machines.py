@@ -95,7 +95,7 @@ class WorkerProgram(Started):
     """`askback worker`, once it takes turns."""
 
     def __init__(self, machine: Machine, *args: str, env: Mapping[str, str]) -> None:
-        super().__init__(machine, "worker", "--json", *args, env=env, program=machine.program)
+        super().__init__(machine, "worker", "--json", "--port", "0", *args, env=env, program=machine.program)
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

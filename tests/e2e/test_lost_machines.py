@@ -1,0 +1,99 @@
+"""An API server and workers, each on its own machine: a worker is gone with its disk, and its runs are finished elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support import machines, postgres
+from support.api import calling, get, over, reach, reply, start
+from support.data_folder import ASK, FINISH
+from support.machines import Fleet, Machine
+from support.object_store import CREDENTIALS, Bucket
+from support.postgres import databases
+from support.program import until
+
+ENV = {**CREDENTIALS, "ASKBACK_FLEET__LEASE_SEC": "6"}
+HELD = [{"touch": "started"}, {"wait_for": "go"}, FINISH]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, bucket: Bucket) -> Iterator[Fleet]:
+    if (reason := postgres.missing() or machines.missing()) is not None:
+        pytest.skip(reason)
+    with databases.chosen(True):
+        address = databases.address(tmp_path)
+        assert address is not None
+        yield Fleet(tmp_path, address, bucket.address)
+
+
+@pytest.fixture
+def api(fleet: Fleet) -> Iterator[httpx.Client]:
+    machine = fleet.machine("api")
+    machine.skill([ASK], HELD, name="held")
+    machine.skill([ASK], [ASK | {"ask": {"interaction_id": "size", "prompt": "Which size?"}}], [FINISH], name="asking")
+    with machine.server(env=ENV) as server, calling(server.url, server.token) as client:
+        yield client
+
+
+def session(machine: Machine, run_id: str) -> list[dict[str, Any]]:
+    """The engine's one session, as this machine has it."""
+    (path,) = (machine.runs / run_id / "home" / ".scripted" / "sessions").glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def completed(machine: Machine, run_id: str) -> list[int]:
+    return [entry["turn"] for entry in session(machine, run_id) if entry["type"] == "completed"]
+
+
+@pytest.mark.contract("M-5")
+def test_a_run_that_asked_on_a_machine_that_is_gone_is_finished_on_another(fleet: Fleet, api: httpx.Client) -> None:
+    one, two, three = (fleet.machine(name) for name in ("one", "two", "three"))
+    with one.worker(env=ENV) as worker:
+        run_id = start(api, "asking")
+        reach(api, run_id, "waiting_user")
+        worker.kill()
+    one.lose_disk()
+    with two.worker(env=ENV) as worker:
+        assert reply(api, run_id, "first-answer").status_code == 202
+        until(lambda: get(api, run_id)["state"] == "waiting_user")
+        assert worker.stop() == 0
+    two.lose_disk()
+    with three.worker(env=ENV):
+        assert reply(api, run_id, "second-answer").status_code == 202
+        assert over(api, run_id)["state"] == "succeeded"
+        assert api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "second-answer"}
+    prompts = [entry["text"] for entry in session(three, run_id) if entry["type"] == "prompt"]
+    assert [("first-answer" in text, "second-answer" in text) for text in prompts] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    assert completed(three, run_id) == [1, 2, 3]
+
+
+@pytest.mark.contract("M-4")
+@pytest.mark.contract("M-5")
+def test_a_turn_whose_machine_is_lost_is_repeated_from_its_beginning(fleet: Fleet, api: httpx.Client) -> None:
+    one, two = fleet.machine("one"), fleet.machine("two")
+    with one.worker(env=ENV) as worker:
+        run_id = start(api, "held")
+        reach(api, run_id, "waiting_user")
+        reply(api, run_id, "red")
+        until(lambda: (one.runs / run_id / "work" / "started").exists())
+        worker.kill()
+    one.lose_disk()
+    with two.worker(env=ENV):
+        until(lambda: (two.runs / run_id / "work" / "started").exists())
+        (two.runs / run_id / "work" / "go").touch()
+        assert over(api, run_id)["state"] == "succeeded"
+    assert completed(two, run_id) == [1, 2]
+    events = api.get(f"/v1/runs/{run_id}/events?limit=1000").json()["items"]
+    kinds = [event["type"] for event in events]
+    assert kinds.count("turn.started") == 3
+    assert kinds.count("run.succeeded" if "run.succeeded" in kinds else kinds[-1]) == 1
