@@ -14,7 +14,6 @@ from typing import Self
 from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
 from askback.process.workspace import Workspaces
@@ -26,11 +25,8 @@ log = logging.getLogger(__name__)
 class Deletion:
     """The only way in which runs are deleted: on request, and by retention."""
 
-    def __init__(
-        self, *, store: RunStore, workspaces: Workspaces, uploads: Uploads, pools: Pools, homes: Homes | None = None
-    ) -> None:
+    def __init__(self, *, store: RunStore, workspaces: Workspaces, uploads: Uploads, pools: Pools) -> None:
         self._store = store
-        self._homes = homes
         self._workspaces = workspaces
         self._uploads = uploads
         self._pools = pools
@@ -47,8 +43,6 @@ class Deletion:
         if not run.state.final:
             message = f"run {run.id} is {run.state}: only a run that is over can be deleted; cancel it first"
             raise Conflict(RefusalCode.RUN_NOT_FINAL, message)
-        if self._homes is not None:
-            await self._homes.remove(run.id)
         if not await self._pools.files.run(self._remove, run.id):
             message = f"the files of run {run.id} cannot be removed; the log of the server says why"
             raise Unavailable(RefusalCode.FILES_UNREMOVABLE, message)
@@ -68,8 +62,6 @@ class Deletion:
     async def _try_to_remove(self, run_id: str) -> bool:
         """A run whose stored files cannot be reached now is deleted another time."""
         try:
-            if self._homes is not None:
-                await self._homes.remove(run_id)
             return await self._pools.sweeping.run(self._remove, run_id, admitted=True)
         except Unavailable as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
@@ -79,9 +71,10 @@ class Deletion:
         """Files first: until they are gone, the run can still be found, and deleted again."""
         try:
             self._workspaces.mark_for_deletion(run_id)
-            self._workspaces.remove(run_id)
+            # The stored files of the run name its uploads. If the store is down, nothing is removed here, either.
             self._uploads.release(run_id)
             self._workspaces.remove_stored(run_id)
+            self._workspaces.remove(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
             return False

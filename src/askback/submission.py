@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Protocol, Self
 from askback.core import lifecycle
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, entry
-from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode, Unavailable
+from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import NOT_INHERITED, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
@@ -370,14 +369,9 @@ class Submissions:
         return replace(decision, run=decision.run.evolve(kept=kept))
 
     async def _withdraw(self, run_id: str, wanted: Submission, *, reserved: bool) -> None:
-        if self._homes is not None:
-            with suppress(Unavailable):
-                # What is left is swept.
-                await self._homes.remove(run_id)
         if reserved:
             await self._prewarmed.release(run_id, untouched=not wanted.files)
-            if wanted.files:
-                await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
         else:
             await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
 

@@ -77,6 +77,23 @@ def test_a_database_belongs_to_one_data_folder(world: World, empty: str, tmp_pat
     assert "belongs to another data folder" in refused.stderr
 
 
+def test_data_folders_that_share_their_files_share_a_database_at_one_path(
+    world: World, empty: str, tmp_path: Path
+) -> None:
+    on(empty, world, "database", "upgrade")
+    shared = {"ASKBACK_DATABASE": empty, "ASKBACK_FILES": str(tmp_path / "stored")}
+    with databases.chosen(False):
+        other = World(tmp_path / "other")
+    assert askback(world, "runs", env=shared).code == 0
+    refused = askback(other, "runs", env=shared)
+    assert refused.code == 1
+    assert f"set `runs_dir` to {world.data_dir / 'runs'}" in refused.stderr
+    assert askback(other, "runs", env={**shared, "ASKBACK_RUNS_DIR": str(world.data_dir / "runs")}).code == 0
+    # Without a store of files, only the first folder has the files.
+    assert "belongs to another data folder" in on(empty, other, "runs").stderr
+    assert on(empty, world, "runs").code == 0
+
+
 def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
     on(empty, world, "database", "upgrade")
     name = empty.partition("@/")[2].partition("?")[0]

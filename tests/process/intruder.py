@@ -117,7 +117,7 @@ class Intrusion:
                     (self._work(run.id) / "looked").touch()
                 run = await over(app, run.id)
                 assert run.error is None, run.error
-                found.update(json.loads((self._work(run.id) / "report.json").read_text()))
+                found.update(json.loads((app.workspaces.of(run.id).cwd / "report.json").read_text()))
 
         run_async(main)
         return found

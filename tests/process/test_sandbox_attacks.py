@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(
     reason="bubblewrap is not installed or does not work here",
 )
 
-SANDBOXED = ("on", "auto")
+SANDBOXED = (pytest.param("on", marks=pytest.mark.long), "auto")
+"""Where bubblewrap works, both are the same sandbox."""
 
 
 @pytest.fixture
@@ -112,6 +113,21 @@ def test_no_secret_of_the_server_is_read_wherever_it_lies(world: World, sandbox:
         plan = _secrets(elsewhere, Path(name))
         settings = f'[engines.codex]\nhome = "{name}/codex-home"\n'
         assert got(Intrusion(elsewhere, sandbox, plan, settings=settings).report()) == []
+
+
+@pytest.mark.contract("Q-3")
+@pytest.mark.parametrize("sandbox", SANDBOXED)
+def test_other_runs_are_not_read_wherever_the_runs_are(world: World, sandbox: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/opt", prefix="askback-test-") as name:
+        other = Path(name, "runs", "another", "work", "answer")
+        other.parent.mkdir(parents=True)
+        other.write_text("secret")
+        stored = Path(name, "stored", "kept")
+        stored.parent.mkdir()
+        stored.write_text("secret")
+        plan: Plan = {"another run": ("read", str(other)), "stored file": ("read", str(stored))}
+        settings = f'runs_dir = "{name}/runs"\nfiles = "{name}/stored"\n'
+        assert got(Intrusion(world, sandbox, plan, settings=settings).report()) == []
 
 
 @pytest.mark.contract("Q-3")

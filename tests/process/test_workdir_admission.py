@@ -19,7 +19,7 @@ from support.repositories import contents
 def place(tmp_path: Path) -> Path:
     """A machine with an allowed folder, a folder that is not, a home and a data folder."""
     real = Path(os.path.realpath(tmp_path))
-    for name in ("allowed/repo/part", "other/repo", "home/me/code", "data/runs", "allowed2"):
+    for name in ("allowed/repo/part", "other/repo", "home/me/code", "data/runs", "other/runs/r1", "allowed2"):
         (real / name).mkdir(parents=True)
     for name in ("allowed/.git/hooks", "allowed/bare/objects", "allowed/bare/refs", "allowed/bare/HEAD"):
         (real / name).mkdir(parents=True)
@@ -30,7 +30,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def workdirs(place: Path, *allowed: Path) -> Workdirs:
-    return Workdirs(allowed=allowed, data_dir=place / "data", homes=[place / "home/me"])
+    homes, own_folders = [place / "home/me"], [place / "other/runs"]
+    return Workdirs(allowed=allowed, data_dir=place / "data", homes=homes, own_folders=own_folders)
 
 
 @pytest.mark.contract("J-6")
@@ -89,6 +90,7 @@ def test_a_way_out_of_the_allowed_folders_is_refused_and_tells_nothing(place: Pa
         ("nothing", "does not exist"),
         ("allowed/file", "is not a folder"),
         ("data", "is in Askback's data folder, or contains it; choose another folder"),
+        ("other/runs/r1", "is in Askback's data folder, or contains it; choose another folder"),
         ("data/runs", "is in Askback's data folder, or contains it; choose another folder"),
         ("", "is in Askback's data folder, or contains it; choose another folder"),
         ("allowed/.git", "is in git's own folder; choose the folder with your files"),

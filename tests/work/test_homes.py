@@ -11,7 +11,6 @@ import pytest
 
 from askback.bootstrap import App
 from askback.core.errors import ErrorCode, WarningCode
-from askback.core.events import EventType
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
 from askback.engines.scripted import Scripted
 from askback.files import archive_writer
@@ -47,7 +46,9 @@ def files(app: App) -> Files:
 
 
 async def keys(app: App, run: Run) -> list[str]:
-    return sorted(each.key for each in await files(app).list(f"runs/{run.id}/"))
+    """What is stored of the run, without its artifacts and raw output."""
+    stored = [each.key for each in await files(app).list(f"runs/{run.id}/")]
+    return sorted(key for key in stored if key.split("/")[2] not in ("artifacts", "contents", "turns"))
 
 
 def lose(app: App, run: Run) -> None:
@@ -212,6 +213,25 @@ def test_the_first_turn_of_a_run_needs_no_archive(tmp_path: Path, config: str) -
     run_async(main)
 
 
+def test_a_file_that_answers_is_there_after_the_loss(tmp_path: Path, config: str) -> None:
+    """It came after the archive was made."""
+    world = World(tmp_path)
+    skill = world.skill([ASK], [LAST], output=ANY)
+    (tmp_path / "plan.txt").write_text("the plan")
+
+    async def main() -> None:
+        async with world.working(config) as app:
+            run = await asked_and_saved(app, (await submit(app, skill)).id)
+            lose(app, run)
+            await app.service.reply_with_file(run.id, tmp_path / "plan.txt", "colour")
+            ended = await over(app, run.id)
+            assert (ended.state, ended.error) == (RunState.SUCCEEDED, None)
+            (answer,) = (app.workspaces.of(run.id).cwd / "inputs").rglob("plan.txt")
+            assert answer.read_text() == "the plan"
+
+    run_async(main)
+
+
 # The store of files is down.
 
 
@@ -228,7 +248,7 @@ def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(
             lose(app, run)
             bucket.turn(Door.REFUSING)
             await app.service.reply(run.id, "red")
-            while not any(each.type is EventType.TURN_INTERRUPTED for each in await events_of(app, run.id)):
+            while not any(each.data.get("outcome") == "interrupted" for each in await events_of(app, run.id)):
                 await asyncio.sleep(0.05)
             assert not (await app.store.get(run.id)).state.final
             bucket.turn(Door.OPEN)
@@ -308,6 +328,7 @@ def test_a_warm_run_resumes_cold_where_its_process_is_not(tmp_path: Path, config
     async def main() -> None:
         async with world.working(warm) as app:
             run = await waiting(app, (await submit(app, skill)).id)
+            await until(lambda: app.warm.find(run.id) is not None)
             await app.service.reply(run.id, "red")
             run = await waiting(app, run.id)
             assert app.warm.hits == 1

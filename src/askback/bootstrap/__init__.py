@@ -241,7 +241,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
-        await check_sandbox(settings, spawner)
+        if role.executes:
+            await check_sandbox(settings, spawner)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,
@@ -288,9 +289,7 @@ def _app(parts: _Parts) -> App:
         clock=clock,
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
-    deletion = Deletion(
-        store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools, homes=parts.homes
-    )
+    deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
     fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
@@ -535,7 +534,8 @@ def open_library(
     files: BlockingFiles | None = None,
 ) -> Library:
     """`records` and `files` are those of a program that is open. A command needs neither."""
-    files = files or blocking_files(settings)
+    if files is None and open_files(settings) is not None:
+        files = blocking_files(settings)
     known = registry.engines() if engines is None else engines
     return Library(
         settings.data_dir,

@@ -48,7 +48,7 @@ async def open_store(settings: Settings) -> Store:
 
 
 def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
-    """The records that belong to an open store. A server keeps them up to date."""
+    """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:
         return FileRecords(settings.data_dir)
     from askback.store.postgres import PostgresStore

@@ -45,7 +45,8 @@ def hidden_from_engines(settings: Settings) -> Hidden:
 
 def make_workdirs(settings: Settings) -> Workdirs:
     homes = hidden(homes=homes_of_users(user_home()), private=()).homes
-    return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes)
+    own_folders = [settings.runs, *shared_folder(settings)]
+    return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes, own_folders=own_folders)
 
 
 def networks(settings: Settings) -> dict[str, Network]:

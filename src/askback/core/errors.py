@@ -121,7 +121,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
-    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can only go on on the machine of its last turn.",
+    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can continue only on the machine of its last turn.",
 }
 
 
@@ -209,7 +209,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
-    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used; try again after `Retry-After`.",
     RefusalCode.FILES_UNAVAILABLE: "The store of `files`, such as a bucket, cannot be used; the message says why.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",

@@ -110,6 +110,11 @@ class Opencode:
     env_allow: tuple[str, ...] = _KEYS
     config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
     credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
+    caches: tuple[str, ...] = (
+        ".local/share/opencode/bin",
+        ".local/share/opencode/log",
+        ".local/state/opencode/locks",
+    )
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=".local/share/opencode/auth.json",

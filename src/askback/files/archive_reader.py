@@ -23,7 +23,7 @@ _MAX_WINDOW = 1 << 27
 
 
 class ArchiveDamaged(Exception):
-    """It is not a whole archive of ours. The message is for people."""
+    """It is not a whole archive that Askback has packed. The message is for people."""
 
 
 class _Readable(Protocol):

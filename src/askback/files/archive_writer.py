@@ -1,7 +1,7 @@
 """Packs trees that an engine wrote into one `tar.zst`.
 
 Reads through directory descriptors without following a link. Regular files, folders and links are packed; sockets, pipes
-and devices are left out, and a hard link becomes a file of its own. Holes stay holes. The reader is `archive_reader`.
+and devices are left out, and a hard link becomes a separate file. Holes stay holes. The reader is `archive_reader`.
 """
 
 # pathlib cannot work relative to a directory descriptor.

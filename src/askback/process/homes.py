@@ -66,6 +66,9 @@ class Homes:
         folder = self._folder(run.id)
         if run.kept is not None and await self._pool.run(folder.noted) != run.kept:
             await self._restore(run, run.kept, folder)
+        if run.env_names:
+            # Here, where a store that cannot be used only delays the turn.
+            await self.pad(run)
         await self._pool.run(folder.forget)
 
     async def continue_live(self, run: Run) -> None:
@@ -180,11 +183,7 @@ class Homes:
         if run.env_names:
             await self._delete([_pad(run.id)])
 
-    # Deletion.
-
-    async def remove(self, run_id: str) -> None:
-        """Remove everything that the store of files has of a run. Raises `Unavailable`."""
-        await self._files.delete([each.key for each in await self._files.list(f"runs/{run_id}/")])
+    # All runs.
 
     async def sizes(self) -> dict[str, int]:
         """What each run takes in the store of files, by run id."""

@@ -3,8 +3,9 @@
 The note says: this folder is exactly what that archive has. It is removed before a turn changes anything. It counts only
 until the machine restarts, so nothing has to be synced for it: after a power failure the archive is used.
 
-Not packed: sign-ins, which every turn gets anew; caches; temporary files; the raw output of turns; the snapshot of the
-current turn, which the next turn replaces. The key to secret variables (`env.pad`) is never with the files.
+Not packed: sign-ins, of which every turn gets a new copy; caches; temporary files; the raw output of turns; the package
+that was uploaded for the run, which is stored by itself; the snapshot of the current turn, which the next turn replaces.
+The key to secret variables (`env.pad`) is never with the files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from askback.process.snapshot.points import Points
 from askback.process.tree import boot_id
 from askback.process.workspace import Workspace
 
-FOLDERS = ("work", "home", "package", "versions", "workdir", "snapshots")
+FOLDERS = ("work", "home", "versions", "workdir", "snapshots")
 """The folders of a run that an archive replaces."""
 _NOTE = "kept"
 _PARTIAL = "kept.partial"

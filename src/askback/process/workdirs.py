@@ -30,10 +30,20 @@ class WorkdirUnavailable(Exception):
 
 
 class Workdirs:
-    def __init__(self, *, allowed: Iterable[Path] = (), data_dir: Path, homes: Iterable[Path] = ()) -> None:
-        """`allowed`: the folders of the settings. `homes`: of people. None is shown to an engine as a whole."""
+    def __init__(
+        self,
+        *,
+        allowed: Iterable[Path] = (),
+        data_dir: Path,
+        homes: Iterable[Path] = (),
+        own_folders: Iterable[Path] = (),
+    ) -> None:
+        """`allowed`: the folders of the settings. `homes`: of people. None is shown to an engine as a whole.
+
+        `own_folders`: those of Askback beside its data folder.
+        """
         self._allowed = tuple(allowed)
-        self._data_dir = data_dir
+        self._own_folders = (data_dir, *own_folders)
         self._homes = tuple(homes)
 
     @property
@@ -89,9 +99,9 @@ class Workdirs:
         return path
 
     def _unsuitable(self, path: Path) -> str | None:
-        data_dir = _resolved(self._data_dir)
-        if path.is_relative_to(data_dir) or data_dir.is_relative_to(path):
-            return "is in Askback's data folder, or contains it; choose another folder"
+        for folder in map(_resolved, self._own_folders):
+            if path.is_relative_to(folder) or folder.is_relative_to(path):
+                return "is in Askback's data folder, or contains it; choose another folder"
         if path == Path("/") or any(home.is_relative_to(path) for home in self._homes):
             return "is or contains a home folder; choose a folder inside it"
         if in_repository(path):

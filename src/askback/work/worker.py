@@ -98,6 +98,11 @@ class Worker:
         """The runs that it executes, or whose resident process it keeps."""
         return frozenset(self._active)
 
+    def look_again(self) -> None:
+        """Look at the whole queue: turns that were left may be taken now."""
+        self._queue.note({UNKNOWN_RUN: None})
+        self._wake.set()
+
     def drain(self) -> None:
         """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
         self._draining = True
@@ -136,10 +141,9 @@ class Worker:
     def resume(self) -> None:
         """Claim runs again, under the new name of this program."""
         self._suspended = False
-        if not self._stopping:
+        if not self.draining:
             self._prewarming.resume()
-        self._queue.note({UNKNOWN_RUN: None})
-        self._wake.set()
+        self.look_again()
 
     async def run(self) -> None:
         """Work until `stop` or `drain` is called; returns when the last turn has ended."""
@@ -421,7 +425,7 @@ class Worker:
         """A turn whose events could not be stored is restarted. Any other fault ends the run."""
         if (why := _temporary_reason(fault)) is not None:
             log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
-            return TurnLost(epoch=run.epoch, at=self._clock(), why=why)
+            return TurnLost(epoch=run.epoch, at=self._clock(), counted=not _is_files(fault), why=why)
         trace = None if isinstance(fault, Unavailable) else fault
         log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
         return self._internal_error(run, fault)
@@ -442,6 +446,11 @@ def _innermost(fault: BaseException) -> BaseException:
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     return fault
+
+
+def _is_files(fault: BaseException) -> bool:
+    """Whether the store of files could not be used. A turn does not count for that."""
+    return isinstance(fault, Unavailable) and fault.code is RefusalCode.FILES_UNAVAILABLE
 
 
 def _temporary_reason(fault: BaseException) -> str | None:

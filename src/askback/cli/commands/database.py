@@ -85,10 +85,10 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
         raise click.UsageError("name the PostgreSQL database with ASKBACK_DATABASE or the setting `database`")
     source = options.path_of(str(folder))
     _refuse_used(source)
-    from askback.store.postgres.importing import import_folder
+    from askback.store.postgres.importing import Source, import_folder
 
-    progress = _progress if sys.stderr.isatty() else _no_progress
-    done = import_folder(source, source / DATABASE, address, progress, runs_dir=settings.runs_dir)
+    given = Source(folder=source, database=source / DATABASE, runs=settings.runs_dir or source / "runs")
+    done = import_folder(given, address, _progress if sys.stderr.isatty() else _no_progress)
     if as_json:
         output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
         return 0

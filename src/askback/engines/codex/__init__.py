@@ -95,6 +95,7 @@ class Codex:
     )
     config_names: tuple[str, ...] = (".codex",)
     credentials: tuple[str, ...] = (".codex/auth.json",)
+    caches: tuple[str, ...] = (".codex/tmp",)
     renewals: tuple[Renewal, ...] = (
         Renewal(
             name=".codex/auth.json",
