@@ -1,7 +1,7 @@
 """Links to one question.
 
 The holder of a link may read and answer its question, and nothing else. A link is signed, so that a forged one is
-refused without reading a file. It is also stored with its run, so that it can be listed and revoked. A link that a caller
+refused without a look at what is stored. It is also stored with its run, so that it can be listed and revoked. A link that a caller
 created ends with the caller's token. A link in a notification belongs to its recipient.
 """
 
@@ -18,11 +18,10 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.files.atomic import RecordFile
+from askback.files.records import Collection as RecordCollection
 from askback.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,6 @@ ANSWER_PAGE = "/answers/"
 AFTERWARDS = timedelta(days=7)
 """How long after its question was closed a link tells how it ended, unless the link itself ends before."""
 MAX_PER_RUN = 100
-_FILE_NAME = "links.json"
 _LONGEST = timedelta(days=3650)
 """Of a link to a question without a deadline. The link ends when the question is closed."""
 
@@ -103,13 +101,13 @@ class Links:
 
     key: bytes
     clock: Callable[[], datetime]
-    folder: Callable[[str], Path]
-    """The folder of a run."""
+    stored: Callable[[str], RecordCollection[StoredLink]]
+    """The links of a run."""
     is_token: Callable[[str], bool]
     """Whether the token with this digest is valid."""
 
     def make(self, link: Link, *, token: str, token_digest: str) -> tuple[str, StoredLink]:
-        """Create a link with this token. Writes a file: call it in a thread."""
+        """Create a link with this token. Blocks: call it in a thread."""
         link_id = secrets.token_hex(4)
         text = self._text(link, link_id)
         kept = StoredLink(
@@ -122,16 +120,16 @@ class Links:
             expires_at=link.expires_at,
             recipient=link.holder or None,
         )
-        with self._file(link.run_id).changing() as links:
+        with self.stored(link.run_id).changing() as links:
             self._make_room(links, link.interaction_id)
             links[kept.digest] = kept
         return text, kept
 
     def make_for(self, link: Link, recipient: Recipient) -> str | None:
-        """The link of this recipient to this question: the same for every call. None if it was revoked. Writes a file."""
+        """The link of this recipient to this question: the same for every call. None if it was revoked. Blocks."""
         link_id = self._recipient_id(link, recipient)
         text, creator = self._text(link, link_id), recipient.creator
-        with self._file(link.run_id).changing() as links:
+        with self.stored(link.run_id).changing() as links:
             if (kept := links.get(_digest(text))) is not None:
                 return None if kept.revoked else text
             self._make_room(links, link.interaction_id)
@@ -147,13 +145,19 @@ class Links:
             )
         return text
 
+    async def current(self, text: str, *, exactly: bool = False) -> None:
+        """Wait until `read` knows what is stored of this link, without blocking."""
+        link = self._signed(text)
+        if link is not None:
+            await self.stored(link.run_id).current(exactly=exactly)
+
     def read(self, text: str) -> Link | None:
         """The content; None if the link is forged, expired or revoked, or its token is."""
         link = self._signed(text)
         if link is None or self.clock() >= link.expires_at:
             return None
         try:
-            kept = self._file(link.run_id).read().get(_digest(text))
+            kept = self.stored(link.run_id).read().get(_digest(text))
         except Unavailable as error:
             log.error("cannot read links: %s", error.message)
             return None
@@ -162,13 +166,13 @@ class Links:
         return replace(link, holder=kept.recipient or kept.token or "", id=kept.id, creator=kept.token)
 
     def all(self, run_id: str, interaction_id: str) -> list[StoredLink]:
-        """The valid links to this question, oldest first."""
-        found = [each for each in self._file(run_id).read().values() if each.interaction_id == interaction_id]
+        """The valid links to this question, oldest first. Blocks."""
+        found = [each for each in self.stored(run_id).read().values() if each.interaction_id == interaction_id]
         return sorted(filter(self._is_valid, found), key=lambda each: each.created_at)
 
     def revoke(self, run_id: str, ids: Collection[str]) -> None:
-        """Revoke all of these links, or none. Writes a file."""
-        with self._file(run_id).changing() as links:
+        """Revoke all of these links, or none. Blocks."""
+        with self.stored(run_id).changing() as links:
             found = {each.id: each for each in links.values() if not each.revoked}
             for link_id in ids:
                 if link_id not in found:
@@ -193,9 +197,6 @@ class Links:
         if link.revoked or link.expires_at <= self.clock():
             return False
         return link.token is None or self.is_token(link.token_digest)
-
-    def _file(self, run_id: str) -> RecordFile[StoredLink]:
-        return RecordFile(self.folder(run_id) / _FILE_NAME, StoredLink)
 
     def _recipient_id(self, link: Link, recipient: Recipient) -> str:
         fields = json.dumps([link.run_id, link.interaction_id, recipient.key]).encode()

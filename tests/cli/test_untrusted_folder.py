@@ -138,6 +138,7 @@ LOOKS = [
     ("database",),
     ("database", "status"),
     ("database", "upgrade"),
+    ("database", "import", "nowhere"),
     ("mcp",),
     ("mcp", "install", "claude", "--print"),
     ("mcp", "uninstall", "claude"),

@@ -33,7 +33,7 @@ HOSTILE = "<script>alert(1)</script> anna"
 @contextmanager
 def somebody(server: Server, world: World, name: str) -> Iterator[httpx.Client]:
     """A caller with a token of this name."""
-    tokens = Tokens(world.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(world.records, lambda: datetime.now(UTC))
     token = tokens.make(name, (AccessScope.ANSWER, AccessScope.READ, AccessScope.SUBMIT), None)
     try:
         with calling(server.url, token) as client:

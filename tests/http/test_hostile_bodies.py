@@ -25,7 +25,7 @@ EMPTY_LISTS = b"[" + b"[]," * (600 * 1024) + b"1]"
 
 @pytest.fixture(scope="module")
 def tokens(server: Server, furnished: World) -> Tokens:
-    return Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    return Tokens(furnished.records, lambda: datetime.now(UTC))
 
 
 def with_body() -> list[tuple[str, str, list[str]]]:

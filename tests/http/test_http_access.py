@@ -13,8 +13,9 @@ import pytest
 
 from askback.core.errors import Unavailable
 from askback.files.atomic import write_private
+from askback.files.records import FileRecords, stored_secret
 from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens, stored_secret
+from askback.http.tokens import Tokens
 from support.api import calling, exchange, newest_run, openapi, operations, refused, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
@@ -47,7 +48,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def tokens(server: Server, furnished: World) -> Tokens:
-    return Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    return Tokens(furnished.records, lambda: datetime.now(UTC))
 
 
 def filled(template: str) -> str:
@@ -268,7 +269,7 @@ def test_a_further_host_may_be_allowed(own_world: World) -> None:
 
 
 def test_only_digests_of_further_tokens_are_kept(tmp_path: Path) -> None:
-    tokens = Tokens(tmp_path / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
     text = tokens.make("app", (AccessScope.READ,), None)
     assert text not in (tmp_path / "tokens.json").read_text()
     assert (tmp_path / "tokens.json").stat().st_mode & 0o077 == 0
@@ -277,7 +278,7 @@ def test_only_digests_of_further_tokens_are_kept(tmp_path: Path) -> None:
 
 def test_a_broken_file_of_tokens_lets_nobody_in_and_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    tokens = Tokens(path, lambda: datetime.now(UTC))
+    tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
     for broken in (b"", b"{", b'[{"name": 1}]', b"\xff"):
         path.write_bytes(broken)
         assert tokens.find("0" * 64) is None

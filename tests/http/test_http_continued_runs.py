@@ -102,7 +102,7 @@ def test_who_copies_from_a_run_must_be_allowed_to_read_it(
     server: Server, furnished: World, client: httpx.Client
 ) -> None:
     source = answered(client)
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     body = BODY | {"from_run": {"run_id": source, "files": "artifacts"}}
     with calling(server.url, tokens.make("submits", (AccessScope.SUBMIT,), None)) as submits:
         refused(submits.post("/v1/runs", json=body), 403, "SCOPE_MISSING")

@@ -70,7 +70,7 @@ def test_an_id_that_is_none_deletes_nothing(client: httpx.Client, furnished: Wor
 def test_a_token_that_may_not_submit_may_not_delete(client: httpx.Client, server: Server, furnished: World) -> None:
     run_id = start(client, "quick")
     over(client, run_id)
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     reader = tokens.make("reads-only", (AccessScope.READ, AccessScope.ANSWER), None)
     with calling(server.url, reader) as other:
         refused(other.delete(f"/v1/runs/{run_id}"), 403, "SCOPE_MISSING")

@@ -79,7 +79,7 @@ def test_a_run_that_only_talks_changes_nothing(own: Server) -> None:
 
 
 def test_who_may_only_answer_may_follow_and_who_may_only_submit_may_not(own: Server, own_world: World) -> None:
-    tokens = Tokens(own_world.data_dir / "tokens.json", now)
+    tokens = Tokens(own_world.records, now)
     answering = tokens.make("answering", (AccessScope.ANSWER,), None)
     submitting = tokens.make("submitting", (AccessScope.SUBMIT,), None)
     with calling(own.url, answering) as client, following(client) as told:

@@ -128,7 +128,7 @@ def test_a_filter_finds_the_runs_of_ones_own_token_whoever_else_uses_the_label(
     server: Server, furnished: World, client: httpx.Client
 ) -> None:
     mine = {"label": "whose:same", "mine": "true"}
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     other = tokens.make("whose", (AccessScope.SUBMIT, AccessScope.READ), None)
     with calling(server.url, other) as app, client.stream("GET", "/v1/runs", params=mine, headers=STREAM) as stream:
         run_id = waiting(client, labels={"whose": "same"})

@@ -278,7 +278,7 @@ async def no_health() -> Any:
 
 
 def app_links(app: App) -> Links:
-    return make_links(app.settings, app.workspaces, make_tokens(app.settings, app.clock), app.clock)
+    return make_links(app.records, app.workspaces, make_tokens(app.settings, app.records, app.clock), app.clock)
 
 
 def test_a_secret_answer_is_not_on_the_page(server: Server, client: httpx.Client) -> None:

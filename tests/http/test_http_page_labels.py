@@ -25,7 +25,7 @@ KEY = b"k" * 32
 
 @pytest.fixture(scope="module")
 def tokens(server: Server, furnished: World) -> Tokens:
-    return Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    return Tokens(furnished.records, lambda: datetime.now(UTC))
 
 
 def led(server: Server, token: str, host: str) -> tuple[str, str]:
@@ -140,10 +140,11 @@ def test_a_label_follows_its_token_and_is_worked_out_once() -> None:
     assert labels.of("a") != PageLabels(b"other", digests=current, is_valid=lambda _: True).of("a")
 
 
+@pytest.mark.sqlite
 def test_the_label_of_an_expired_token_is_no_longer_answered(own_world: World) -> None:
     now = datetime.now(UTC)
     with Server(own_world) as server:
-        tokens = Tokens(own_world.data_dir / "tokens.json", lambda: now)
+        tokens = Tokens(own_world.records, lambda: now)
         host = server.session(tokens.make("short", (AccessScope.READ,), now + timedelta(hours=1)))["host"]
         path = own_world.data_dir / "tokens.json"
         with calling(server.url, server.token) as client:

@@ -55,7 +55,7 @@ def main(pushing: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def tokens(world: World) -> Tokens:
-    return Tokens(world.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    return Tokens(world.records, lambda: datetime.now(UTC))
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 
 from askback.http.auth import AccessScope, digest
 from askback.http.tokens import Tokens
-from askback.links import MAX_PER_RUN, Link, Links
+from askback.links import MAX_PER_RUN, Link, Links, StoredLink
 from support.api import PATIENCE_SEC, calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World
+from support.program import until
 from support.server import Server
 
 
@@ -229,14 +230,16 @@ def test_a_forged_or_expired_link_is_401(server: Server, client: httpx.Client, f
     run_id, other = waiting(client), waiting(client)
     good = make_link(client, run_id).rpartition("/")[2]
     body, _, signature = good.partition(".")
-    key = (furnished.data_dir / "link-key").read_text().strip().encode()
+    key = furnished.records.secret("link-key").encode()
 
     def made(key: bytes, expires_at: datetime) -> str:
         link = Link(run_id=other, interaction_id="colour", expires_at=expires_at)
         links = Links(
             key=key,
             clock=lambda: datetime.now(UTC),
-            folder=lambda run_id: furnished.data_dir / "runs" / run_id,
+            stored=lambda run_id: furnished.records.of_run(
+                run_id, furnished.data_dir / "runs" / run_id, "links", StoredLink
+            ),
             is_token=lambda _: True,
         )
         return links.make(link, token="main", token_digest=digest(server.token))[0]
@@ -321,7 +324,7 @@ def test_a_link_is_revoked_alone_or_with_all_of_its_question(server: Server, cli
 def test_a_link_ends_with_the_token_that_made_it(
     server: Server, client: httpx.Client, furnished: World, by_session: bool
 ) -> None:
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     name, run_id = f"linker-{by_session}", waiting(client)
     token = tokens.make(name, (AccessScope.ANSWER,), None)
     headers = server.session(token) if by_session else {"authorization": f"Bearer {token}"}
@@ -329,12 +332,14 @@ def test_a_link_ends_with_the_token_that_made_it(
         url = make_link(maker, run_id)
         assert holder.get(url).status_code == 200
         tokens.revoke(name)
+        until(lambda: holder.get(url).status_code == 401)
         refused(holder.get(url), 401, "UNAUTHORIZED")
         refused(holder.post(url, json={"response": "red"}), 401, "UNAUTHORIZED")
     assert links_of(client, run_id) == []
     assert get(client, run_id)["state"] == "waiting_user"
 
 
+@pytest.mark.sqlite
 def test_a_link_is_kept_as_a_digest_and_goes_with_its_run(client: httpx.Client, furnished: World) -> None:
     run_id = waiting(client)
     link = make_link(client, run_id).rpartition("/")[2]
@@ -356,7 +361,7 @@ def test_a_question_has_a_bounded_number_of_links(server: Server, client: httpx.
 def test_who_may_not_answer_may_neither_list_nor_revoke_links(
     server: Server, client: httpx.Client, furnished: World
 ) -> None:
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     run_id = waiting(client)
     url = make_link(client, run_id)
     path = f"/v1/runs/{run_id}/interaction/links"

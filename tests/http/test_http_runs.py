@@ -146,7 +146,7 @@ def test_the_same_key_and_body_gets_the_same_run(client: httpx.Client) -> None:
 
 
 def test_a_key_of_another_token_is_another_key(client: httpx.Client, server: Server, furnished: World) -> None:
-    tokens = Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    tokens = Tokens(furnished.records, lambda: datetime.now(UTC))
     secrets = [tokens.make(f"app-{uuid.uuid4()}", (AccessScope.SUBMIT,), None) for _ in range(2)]
     key, ids = {"Idempotency-Key": str(uuid.uuid4())}, [client.post("/v1/runs", json=BODY).json()["id"]]
     for secret in (server.token, *secrets):

@@ -86,7 +86,7 @@ def test_a_run_that_another_program_moves_is_told_too(own: Server, own_world: Wo
 def test_who_may_not_read_may_not_follow_and_one_stream_too_many_is_refused(own_world: World) -> None:
     async def main() -> None:
         async with within(own_world) as (_, web, client):
-            answering = Tokens(own_world.data_dir / "tokens.json", now).make("answers", (AccessScope.ANSWER,), None)
+            answering = Tokens(own_world.records, now).make("answers", (AccessScope.ANSWER,), None)
             headers = STREAM | {"authorization": f"Bearer {answering}"}
             refused(await client.get("/v1/runs", headers=headers), 403, "SCOPE_MISSING")
             web.streams.max_in_total = 0

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from askback.files.records import FileRecords
 from askback.http.auth import AccessScope, Grant
 from askback.http.sessions import IDLE, MAX_AGE, MAX_PER_TOKEN, Sessions, browser
 from askback.http.sign_in import CODE_SEC, Codes
@@ -26,7 +27,7 @@ ADMIN = Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest="
 
 @pytest.fixture(scope="module")
 def tokens(server: Server, furnished: World) -> Tokens:
-    return Tokens(furnished.data_dir / "tokens.json", lambda: datetime.now(UTC))
+    return Tokens(furnished.records, lambda: datetime.now(UTC))
 
 
 def led(server: Server, host: str = "127.0.0.1") -> tuple[str, str]:
@@ -145,9 +146,9 @@ def test_a_session_ends_with_its_token_and_has_its_scopes(server: Server, tokens
 
 def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    tokens = Tokens(tmp_path / "tokens.json", lambda: now)
+    tokens = Tokens(FileRecords(tmp_path), lambda: now)
     text = tokens.make("short", (AccessScope.READ,), now + timedelta(hours=1))
-    sessions = Sessions(tmp_path / "sessions.json", lambda: now, tokens.find)
+    sessions = Sessions(FileRecords(tmp_path), lambda: now, tokens.find)
     (kept,) = tokens.all()
     grant = tokens.find(kept.digest)
     assert grant is not None
@@ -177,7 +178,7 @@ def test_a_session_outlives_a_restart_and_ends_with_another_main_token(own_world
 
 def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Path) -> None:
     start = now = datetime(2026, 1, 1, tzinfo=UTC)
-    sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ADMIN)
+    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
     idle, used = (sessions.make(ADMIN, host="a", user_agent="").secret for _ in range(2))
     while now < start + IDLE:
         now += timedelta(days=1)
@@ -195,7 +196,7 @@ def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Pat
 def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "sessions.json"
-    sessions = Sessions(path, lambda: now, lambda _: ADMIN)
+    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
     text = sessions.make(ADMIN, host="a", user_agent="").secret
     written = path.read_bytes()
     now += timedelta(days=1)
@@ -203,13 +204,13 @@ def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> No
     assert path.read_bytes() == written
     assert [each.last_seen_at for each in sessions.all()] == [now]
     sessions.flush()
-    (kept,) = Sessions(path, lambda: now, lambda _: ADMIN).all()
+    (kept,) = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN).all()
     assert kept.last_seen_at == now
 
 
 def test_so_many_sessions_of_a_token_are_kept_and_its_own_one_not_used_for_longest_ends(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    sessions = Sessions(tmp_path / "sessions.json", lambda: now, lambda _: ADMIN)
+    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
     anna = sessions.make(Grant(name="anna", scopes=frozenset(), token_digest="a" * 64), host="a", user_agent="")
     made = []
     for _ in range(MAX_PER_TOKEN + 1):
@@ -222,9 +223,7 @@ def test_so_many_sessions_of_a_token_are_kept_and_its_own_one_not_used_for_longe
 
 def test_no_token_signs_another_one_out_and_an_end_for_lack_of_room_is_in_the_log(own_world: World) -> None:
     with Server(own_world) as server, calling(server.url, server.token) as admin:
-        phone = server.session(
-            Tokens(own_world.data_dir / "tokens.json", lambda: datetime.now(UTC)).make("bob", READ, None)
-        )
+        phone = server.session(Tokens(own_world.records, lambda: datetime.now(UTC)).make("bob", READ, None))
         first = server.session()
         for _ in range(MAX_PER_TOKEN):
             server.session()
@@ -236,7 +235,7 @@ def test_no_token_signs_another_one_out_and_an_end_for_lack_of_room_is_in_the_lo
 
 def test_a_session_is_kept_as_a_digest_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
-    sessions = Sessions(path, lambda: datetime.now(UTC), lambda _: ADMIN)
+    sessions = Sessions(FileRecords(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
     text = sessions.make(ADMIN, host="a", user_agent="").secret
     assert text not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
@@ -264,7 +263,7 @@ def test_signing_in_again_ends_the_session_that_the_browser_had(server: Server) 
 
 
 def test_a_session_of_another_host_is_not_ended(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path / "sessions.json", lambda: datetime.now(UTC), lambda _: ADMIN)
+    sessions = Sessions(FileRecords(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
     old = sessions.make(ADMIN, host="a", user_agent="").secret
     sessions.make(ADMIN, host="b", user_agent="", instead_of=old)
     assert sessions.find(old, "a") is not None

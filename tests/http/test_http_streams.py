@@ -272,9 +272,7 @@ def test_a_stream_begins_at_once_also_where_there_is_nothing_to_tell(own_world: 
 def test_one_stream_too_many_is_429_by_token_and_in_all(own_world: World) -> None:
     async def main() -> None:
         async with listening(own_world) as (app, web, url):
-            other = Tokens(own_world.data_dir / "tokens.json", lambda: datetime.now(UTC)).make(
-                "b", (AccessScope.READ,), None
-            )
+            other = Tokens(own_world.records, lambda: datetime.now(UTC)).make("b", (AccessScope.READ,), None)
             web.streams.max_per_token, web.streams.max_in_total = 2, 3
             run_id = await waiting_run(app)
 

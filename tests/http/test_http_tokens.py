@@ -13,8 +13,10 @@ import httpx
 import pytest
 
 from askback.core.actors import Via
+from askback.files.records import FileRecords
 from askback.http.auth import AccessScope
 from askback.http.token_uses import TokenUses
+from askback.http.tokens import Token
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
 from support.program import askback
@@ -48,7 +50,7 @@ def test_a_token_is_made_for_a_person_and_its_text_is_shown_once(
     assert not made["expired"]
     text = made["token"]
     assert text not in client.get("/v1/tokens").text
-    assert text not in (furnished.data_dir / "tokens.json").read_text()
+    assert text not in repr(furnished.records.collection("tokens", Token).read())
     with calling(server.url, text) as anna:
         assert anna.get("/v1/inbox").status_code == 200
         refused(anna.post("/v1/runs", json={"skill": "quick"}), 403, "SCOPE_MISSING")
@@ -143,6 +145,7 @@ def test_what_belongs_to_a_token_ends_with_it(server: Server, client: httpx.Clie
     assert invitation["id"] not in client.get("/v1/invitations").text
 
 
+@pytest.mark.sqlite
 def test_an_expired_token_is_listed_until_it_is_revoked(own_world: World) -> None:
     async def scene() -> None:
         async with within(own_world) as (app, _, client):
@@ -182,7 +185,7 @@ def test_a_token_may_be_restricted_to_labels(server: Server, client: httpx.Clien
 def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "token-uses.json"
-    uses = TokenUses(path, lambda: now)
+    uses = TokenUses(FileRecords(tmp_path), lambda: now)
     uses.note("a", Via.API)
     uses.note("revoked", Via.API)
     now += timedelta(minutes=1)
@@ -192,7 +195,7 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
     written = path.read_bytes()
     uses.flush(lambda: frozenset())
     assert path.read_bytes() == written, "nothing was used since"
-    found = TokenUses(path, lambda: now)
+    found = TokenUses(FileRecords(tmp_path), lambda: now)
     use = found.last("a")
     assert use is not None
     assert (use.at, use.via) == (now, Via.PAGE)
@@ -203,7 +206,7 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
 def test_a_damaged_file_of_uses_stops_nobody(tmp_path: Path) -> None:
     path = tmp_path / "token-uses.json"
     path.write_text("{")
-    uses = TokenUses(path, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    uses = TokenUses(FileRecords(tmp_path), lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert uses.last("a") is None
     uses.note("a", Via.API)
     assert uses.last("a") is not None

@@ -26,7 +26,7 @@ def limited(world: World, **env: str) -> Iterator[tuple[Server, httpx.Client, ht
     """A server with these quotas, a caller with a token, and the server's owner."""
     named = {f"ASKBACK_QUOTAS__{name}": value for name, value in env.items()}
     with Server(world, env=named) as server:
-        tokens = Tokens(world.data_dir / "tokens.json", lambda: datetime.now(UTC))
+        tokens = Tokens(world.records, lambda: datetime.now(UTC))
         token = tokens.make("app", EVERYTHING, None)
         with calling(server.url, token) as caller, calling(server.url, server.token) as owner:
             yield server, caller, owner

@@ -55,7 +55,7 @@ class Case:
 
     @property
     def tokens(self) -> Tokens:
-        return Tokens(self.world.data_dir / "tokens.json", now)
+        return Tokens(self.world.records, now)
 
     def check(self, response: httpx.Response) -> None:
         """Nothing of a hidden run is in the response, beyond what the request itself contained."""
@@ -72,7 +72,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     furnish(world)
     env = {"ASKBACK_SLOTS": "8", "ASKBACK_NOTIFICATIONS__ALLOW_PRIVATE": "true", "ASKBACK_WARM_SEC": "0"}
     with Server(world, env=env) as server, calling(server.url, server.token) as main:
-        token = Tokens(world.data_dir / "tokens.json", now).make("anna", SCOPES, None, OWN)
+        token = Tokens(world.records, now).make("anna", SCOPES, None, OWN)
         hidden = tuple(run_id for labels in OTHERS for run_id in make_hidden(main, labels))
         upload = main.post("/v1/uploads", files={"file": (f"{MARK}.txt", io.BytesIO(b"x"))}).json()["upload_id"]
         with calling(server.url, token) as restricted:

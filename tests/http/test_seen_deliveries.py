@@ -41,7 +41,7 @@ def pages(client: httpx.Client, path: str, **query: str) -> list[dict[str, Any]]
 def test_deliveries_to_receivers_of_others_are_not_listed(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.skill([ASK], [FINISH], name="asking")
-    tokens = Tokens(world.data_dir / "tokens.json", now)
+    tokens = Tokens(world.records, now)
     with (
         receiving(Receiver()) as own,
         receiving(Receiver()) as named,

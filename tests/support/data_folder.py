@@ -13,6 +13,7 @@ from typing import Any
 from askback.bootstrap import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
+from askback.files.records import FileRecords, Records
 from askback.files.tree import remove_tree
 from askback.settings import Settings, load
 from askback.submission import Submission
@@ -33,6 +34,15 @@ class World:
         self.data_dir = folder / "data"
         self.database = databases.address(folder)
         """The address of the PostgreSQL database of this folder; None: it has an SQLite file."""
+
+    @property
+    def records(self) -> Records:
+        """The tokens, links and keys of this folder or database, as another program sees them."""
+        if self.database is None:
+            return FileRecords(self.data_dir)
+        from askback.store.postgres import open_records
+
+        return open_records(self.database)
 
     def skill(
         self,

@@ -86,7 +86,7 @@ def test_a_plain_skill_gets_its_named_texts_back(site: Site) -> None:
 
 def test_only_who_may_read_and_submit_may_run_again(site: Site, furnished_server: FurnishedServer) -> None:
     run_id = once(site)
-    tokens = Tokens(furnished_server.world.data_dir / "tokens.json", now)
+    tokens = Tokens(furnished_server.world.records, now)
     seen: dict[str, list[bool]] = {}
     for scope in (AccessScope.READ, AccessScope.SUBMIT):
         session = furnished_server.session(tokens.make(f"again-{scope}", (scope,), None))

@@ -169,7 +169,7 @@ def test_a_session_with_a_secret_answer_is_not_offered(site: Site) -> None:
 
 def test_who_may_only_read_is_offered_nothing(site: Site, server: Server, world: World) -> None:
     run_id = finished(site.api, "twice", "red", "large")
-    tokens = Tokens(world.data_dir / "tokens.json", now)
+    tokens = Tokens(world.records, now)
     session = server.session(tokens.make("reader", (AccessScope.READ,), None))
     with httpx.Client(base_url=server.url, headers={"accept": "text/html"} | session) as client:
         for address in (f"/runs/{run_id}", f"/runs/{run_id}/actions"):

@@ -109,7 +109,7 @@ def test_the_token_is_typed_at_the_door(furnished_server: FurnishedServer, brows
 
 
 def test_a_page_is_for_whoever_has_its_scope(furnished_server: FurnishedServer) -> None:
-    tokens = Tokens(furnished_server.world.data_dir / "tokens.json", now)
+    tokens = Tokens(furnished_server.world.records, now)
     seen: dict[str, list[int]] = {}
     for scope in (AccessScope.READ, AccessScope.ANSWER, AccessScope.SUBMIT):
         token = tokens.make(f"only-{scope}", (scope,), None)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import Unavailable
+from askback.files.records import FileRecords
 from askback.webhooks.digest_ledger import LATEST, DigestLedger
 from askback.webhooks.digest_times import DigestTimes
 
@@ -97,7 +98,7 @@ def test_no_digest_is_claimed_twice_whatever_the_clock_does(
 ) -> None:
     with TemporaryDirectory() as folder:
         start = now
-        ledgers = [DigestLedger(Path(folder, "digests.json")) for _ in range(2)]
+        ledgers = [DigestLedger(FileRecords(Path(folder))) for _ in range(2)]
         ledgers[0].begin(["channel"], now)
         claimed = []
         for place, jump in enumerate(jumps):
@@ -115,7 +116,7 @@ HOUR = timedelta(hours=1)
 
 
 def ledger(folder: Path, since: datetime = NINE - HOUR) -> DigestLedger:
-    made = DigestLedger(folder / "digests.json")
+    made = DigestLedger(FileRecords(folder))
     made.begin(["channel"], since)
     return made
 

@@ -55,7 +55,7 @@ async def sending(
 
 
 def links_of(app: App) -> AnswerLinks | None:
-    return make_answer_links(app.settings, app.store, app.workspaces, now)
+    return make_answer_links(app.settings, app.store, app.records, app.workspaces, now)
 
 
 def stored(app: App, run: Run) -> list[StoredLink]:
@@ -240,7 +240,7 @@ def test_a_webhook_of_a_caller_gets_a_link_only_if_the_caller_may_answer(
     tmp_path: Path, scopes: tuple[str, ...], creator: str, linked: bool
 ) -> None:
     world = World(tmp_path)
-    tokens = Tokens(world.data_dir / "tokens.json", now)
+    tokens = Tokens(world.records, now)
 
     async def main() -> None:
         world.data_dir.mkdir(parents=True, exist_ok=True)
@@ -264,7 +264,7 @@ def test_a_later_token_of_the_same_name_gives_an_earlier_run_no_link(tmp_path: P
     async def main() -> None:
         with receiving(Receiver()) as receiver:
             run = await asked(world, hook(receiver), created_by="ci")
-            Tokens(world.data_dir / "tokens.json", now).make("ci", (AccessScope.ANSWER,), None)
+            Tokens(world.records, now).make("ci", (AccessScope.ANSWER,), None)
             async with sending(world) as app:
                 await settled(app, run.id)
         assert url_in(receiver) is None

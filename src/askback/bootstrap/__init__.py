@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
-from askback.bootstrap.database import open_store, postgres_address
+from askback.bootstrap.database import open_store, postgres_address, records_of, shelf_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import blocking_files, open_files
 from askback.bootstrap.fleet import make_fleet, make_offering
@@ -27,6 +27,7 @@ from askback.core.webhooks import WebhookKind
 from askback.deletion import Deletion
 from askback.engines import registry
 from askback.engines.registry import Engines
+from askback.files.records import Records
 from askback.inheritance import Inheritance
 from askback.installed.engines import EnginesHere
 from askback.installed.fleet import Fleet
@@ -34,6 +35,7 @@ from askback.installed.fleet_engines import FleetEngines
 from askback.installed.models import ModelLists
 from askback.installed.offering import Offering
 from askback.installed.probes import EngineSetup, Probes
+from askback.links import AnswerLinks
 from askback.process.child import OutputLimits, Spawner
 from askback.process.fresh_folders import FreshFolders
 from askback.process.homes import Homes
@@ -88,6 +90,7 @@ class App:
     membership: Membership
     store: Store
     files: Files | None
+    records: Records
     service: Service
     workspaces: Workspaces
     uploads: Uploads
@@ -164,6 +167,7 @@ class _Parts:
     programs: Programs
     store: Store
     files: Files | None
+    records: Records
     spawner: Spawner
     engines: Engines
     setups: dict[str, EngineSetup]
@@ -207,11 +211,13 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
     prepare_runs_folder(settings)
-    engines, setups = engine_setups(settings, own_secrets(settings, serving=role.shares))
-    per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        records = records_of(store, settings, serving=role.shares)
+        own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
+        engines, setups = engine_setups(settings, own)
+        per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
         files, blocking = open_files(settings), blocking_files(settings)
         if files is not None:
             ends.push_async_callback(files.close)
@@ -249,10 +255,11 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
             programs=programs,
             store=store,
             files=files,
+            records=records,
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines, blocking),
+            library=open_library(settings, engines, records, blocking),
             workspaces=workspaces,
             homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
@@ -303,6 +310,7 @@ def _app(parts: _Parts) -> App:
         membership=Membership(programs=parts.programs, worker=worker, recovery=recovery, duties=duties),
         store=store,
         files=parts.files,
+        records=parts.records,
         workspaces=parts.workspaces,
         uploads=parts.uploads,
         slots=parts.slots,
@@ -454,29 +462,31 @@ def _warm_limits(settings: Settings) -> WarmLimits:
     )
 
 
-def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
+def _answer_links(parts: _Parts) -> AnswerLinks | None:
     from askback.bootstrap.links import make_answer_links
 
+    return make_answer_links(parts.settings, parts.store, parts.records, parts.workspaces, parts.clock)
+
+
+def _notifications(parts: _Parts, telegram: TelegramBot | None) -> Notifications:
     return Notifications(
         store=parts.store,
         policy=delivery_policy(parts.settings),
         clock=parts.clock,
-        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        answer_links=_answer_links(parts),
         channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
     )
 
 
 def _digests(parts: _Parts) -> Digests:
-    from askback.bootstrap.links import make_answer_links
-
     digest = parts.settings.notifications.digest
     return Digests(
         store=parts.store,
         policy=delivery_policy(parts.settings),
         times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
-        ledger=DigestLedger(parts.settings.data_dir / "digests.json"),
+        ledger=DigestLedger(parts.records),
         clock=parts.clock,
-        answer_links=make_answer_links(parts.settings, parts.store, parts.workspaces, parts.clock),
+        answer_links=_answer_links(parts),
     )
 
 
@@ -516,13 +526,23 @@ def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     )
 
 
-def open_library(settings: Settings, engines: Engines | None = None, files: BlockingFiles | None = None) -> Library:
-    """`files`: those of a program that is open; a command without one opens its own."""
+def open_library(
+    settings: Settings,
+    engines: Engines | None = None,
+    records: Records | None = None,
+    files: BlockingFiles | None = None,
+) -> Library:
+    """`records` and `files` are those of a program that is open. A command needs neither."""
     files = files or blocking_files(settings)
     known = registry.engines() if engines is None else engines
-    limits = ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes)
-    archives = None if files is None else PackageArchives(files)
-    return Library(settings.data_dir, settings.skills_dir, limits, known.config_names, archives)
+    return Library(
+        settings.data_dir,
+        settings.skills_dir,
+        ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes),
+        known.config_names,
+        shelf=shelf_of(settings, records),
+        archives=None if files is None else PackageArchives(files),
+    )
 
 
 def now() -> datetime:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from askback.bootstrap.database import DATABASE, database_password
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.atomic import make_private
+from askback.files.atomic import make_private, write_private
+from askback.files.records import Records, found_secret
 from askback.process.isolation import Access, access_of_others, revoke_write_access
 from askback.settings import Settings
 
@@ -49,15 +50,19 @@ def _check_access(data_dir: Path, *, serving: bool) -> None:
         log.warning("other users can read the data folder %s; revoke their access: chmod 700 %s", data_dir, data_dir)
 
 
-def own_secrets(settings: Settings, *, serving: bool) -> tuple[str, ...]:
-    """What an engine could find on this machine and must not reveal: tokens, and the server's keys."""
+def own_secrets(settings: Settings, records: Records, *, serving: bool) -> tuple[str, ...]:
+    """What an engine could find on this machine and must not reveal: tokens, and the server's keys. Blocks."""
     names = ["link-key", "push-key", *([] if settings.server.token else ["token"])]
-    paths = [settings.data_dir / name for name in names]
-    if serving:
-        from askback.http.tokens import stored_secret
-
-        found = [stored_secret(path) for path in paths]
-    else:
-        found = [path.read_text().strip() for path in paths if path.is_file()]
+    found = [records.secret(name) if serving else records.known_secret(name) for name in names]
     given = (settings.server.token, settings.telegram.token, database_password(settings))
-    return (*found, *(token for token in given if token))
+    return tuple(text for text in (*found, *given) if text)
+
+
+def keep_token(settings: Settings, token: str) -> None:
+    """Write the server's own token, which may be in a database, where commands on this machine look for it."""
+    path = settings.data_dir / "token"
+    if settings.server.token is not None or (known := found_secret(path)) == token:
+        return
+    if known is not None:
+        log.warning("%s had another token than the database; it has that of the database now", path)
+    write_private(path, f"{token}\n".encode())

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.files.records import FileRecords, Records, stored_secret
 from askback.settings import COMMON_DATABASE, Settings, common_database
+from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store
 
 DATABASE = "askback.db"
@@ -44,6 +46,36 @@ async def open_store(settings: Settings) -> Store:
         return await _open(settings)
 
 
+def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
+    """The records that belong to an open store. A server keeps them up to date."""
+    if postgres_address(settings) is None:
+        return FileRecords(settings.data_dir)
+    from askback.store.postgres import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    store.records.folder = settings.data_dir
+    if serving:
+        store.records.watch()
+    return store.records
+
+
+def open_records(settings: Settings) -> Records:
+    """The records for a command, which needs no store."""
+    address = postgres_address(settings)
+    if address is None:
+        return FileRecords(settings.data_dir)
+    from askback.store import postgres
+
+    return postgres.open_records(address)
+
+
+def shelf_of(settings: Settings, records: Records | None = None) -> Shelf | None:
+    """The list of skills in the database, in the given records or in those for a command. None: it is in the data folder."""
+    if postgres_address(settings) is None:
+        return None
+    return RecordShelf(records or open_records(settings))
+
+
 @contextmanager
 def _naming_the_variable(settings: Settings) -> Iterator[None]:
     """Somebody who set `DATABASE_URL` for another program must learn that it was used."""
@@ -62,8 +94,6 @@ async def _open(settings: Settings) -> Store:
         from askback.store.sqlite import SqliteStore
 
         return await SqliteStore.open(settings.data_dir / DATABASE)
-    from askback.http.tokens import stored_secret
-
     # An extra.
     from askback.store.postgres import PostgresStore
     from askback.store.postgres.schema import DataFolder

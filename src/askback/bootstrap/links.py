@@ -9,39 +9,40 @@ from collections.abc import Callable
 from datetime import datetime
 
 from askback.core.runs import Run
+from askback.files.records import Records
 from askback.http.auth import AccessScope, MainToken
 from askback.http.quotas import MAIN
-from askback.http.tokens import Tokens, stored_secret
-from askback.links import AnswerLinks, Creator, Links
+from askback.http.tokens import Tokens
+from askback.links import AnswerLinks, Creator, Links, StoredLink
 from askback.process.workspace import Workspaces
 from askback.settings import Settings
 from askback.store.base import Store
 
 
-def make_tokens(settings: Settings, clock: Callable[[], datetime]) -> MainToken:
+def make_tokens(settings: Settings, records: Records, clock: Callable[[], datetime]) -> MainToken:
     """The server's own token, created if there is none, and the further ones."""
-    own = settings.server.token or stored_secret(settings.data_dir / "token")
-    further = Tokens(settings.data_dir / "tokens.json", clock)
+    own = settings.server.token or records.secret("token")
+    further = Tokens(records, clock)
     return MainToken(token=own, further=further.find, further_digests=further.digests)
 
 
-def make_links(settings: Settings, workspaces: Workspaces, tokens: MainToken, clock: Callable[[], datetime]) -> Links:
+def make_links(records: Records, workspaces: Workspaces, tokens: MainToken, clock: Callable[[], datetime]) -> Links:
     return Links(
-        key=stored_secret(settings.data_dir / "link-key").encode(),
+        key=records.secret("link-key").encode(),
         clock=clock,
-        folder=lambda run_id: workspaces.of(run_id).root,
+        stored=lambda run_id: records.of_run(run_id, workspaces.of(run_id).root, "links", StoredLink),
         is_token=lambda token_digest: tokens.holder(token_digest) is not None,
     )
 
 
 def make_answer_links(
-    settings: Settings, store: Store, workspaces: Workspaces, clock: Callable[[], datetime]
+    settings: Settings, store: Store, records: Records, workspaces: Workspaces, clock: Callable[[], datetime]
 ) -> AnswerLinks | None:
     """None without `server.public_url`: nobody could follow a link."""
     if settings.server.public_url is None:
         return None
-    tokens = make_tokens(settings, clock)
-    further = Tokens(settings.data_dir / "tokens.json", clock)
+    tokens = make_tokens(settings, records, clock)
+    further = Tokens(records, clock)
 
     def creator(run: Run) -> Creator | None:
         # A later token of the same name is another one.
@@ -53,7 +54,7 @@ def make_answer_links(
         return Creator(token=grant.name, token_digest=grant.token_digest)
 
     return AnswerLinks(
-        links=make_links(settings, workspaces, tokens, clock),
+        links=make_links(records, workspaces, tokens, clock),
         store=store,
         public_url=settings.server.public_url.lower().rstrip("/"),
         creator=creator,

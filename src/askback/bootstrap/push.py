@@ -10,7 +10,6 @@ from askback.core.webhooks import WebhookKind, reminders_of
 from askback.http.auth import MainToken
 from askback.http.push_subscriptions import Push, Subscriptions
 from askback.http.sessions import Sessions
-from askback.http.tokens import stored_secret
 from askback.settings import Settings
 from askback.webhooks.push import PushChannel
 
@@ -25,9 +24,8 @@ def make_push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
     """The program's notifications use it from now on."""
     settings, notifications = app.settings, app.notifications
     assert notifications is not None, "only a server has an HTTP side"
-    path = settings.data_dir / "push-subscriptions.json"
-    subscriptions = Subscriptions(path, app.clock, holder=tokens.holder, is_session=sessions.has)
-    secret = stored_secret(settings.data_dir / "push-key")
+    subscriptions = Subscriptions(app.records, app.clock, holder=tokens.holder, is_session=sessions.has)
+    secret = app.records.secret("push-key")
 
     @functools.cache
     def key() -> ServerKey:

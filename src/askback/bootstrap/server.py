@@ -15,6 +15,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from askback.bootstrap import App
+from askback.bootstrap.data_folder import keep_token
 from askback.bootstrap.health import health, make_metrics, readiness, send_metrics, workers
 from askback.bootstrap.links import make_links, make_tokens
 from askback.bootstrap.mcp import McpFace
@@ -32,7 +33,7 @@ from askback.http.quotas import Quotas
 from askback.http.sessions import Lifetime, Sessions
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.http.token_uses import TokenUses
-from askback.http.tokens import Tokens, stored_secret
+from askback.http.tokens import Tokens
 from askback.settings import Settings
 from askback.web.app import Pages
 
@@ -52,23 +53,24 @@ class WebServer:
 
 def web_server(app: App, port: int) -> WebServer:
     """The HTTP side of an opened program."""
-    settings, data_dir = app.settings, app.settings.data_dir
-    tokens = make_tokens(settings, app.clock)
-    uses = TokenUses(data_dir / "token-uses.json", app.clock)
-    key = stored_secret(data_dir / "link-key").encode()
+    settings, records = app.settings, app.records
+    tokens = make_tokens(settings, records, app.clock)
+    keep_token(settings, tokens.token)
+    uses = TokenUses(records, app.clock)
+    key = records.secret("link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = make_metrics(app, streams)
-    sessions = Sessions(data_dir / "sessions.json", app.clock, tokens.holder, _device(settings))
+    sessions = Sessions(records, app.clock, tokens.holder, _device(settings))
     context = Context(
         service=app.service,
         uploads=app.uploads,
-        links=make_links(settings, app.workspaces, tokens, app.clock),
+        links=make_links(records, app.workspaces, tokens, app.clock),
         sessions=sessions,
-        tokens=Tokens(data_dir / "tokens.json", app.clock),
+        tokens=Tokens(records, app.clock),
         main_digest=tokens.main_digest,
         token_uses=uses,
-        invitations=Invitations(data_dir / "invitations.json", app.clock, tokens.holder),
+        invitations=Invitations(records, app.clock, tokens.holder),
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
@@ -102,6 +104,7 @@ def web_server(app: App, port: int) -> WebServer:
         context,
         pages=pages,
         tokens=tokens,
+        current=records.current,
         failures=FailedSignIns(settings.server.failed_sign_ins),
         origins=settings.server.allowed_origins,
     )

@@ -30,7 +30,7 @@ def worker_site(app: App) -> WorkerSite:
         readiness=partial(readiness, app),
         metrics=metrics,
         store=app.store,
-        find=make_tokens(app.settings, app.clock),
+        find=make_tokens(app.settings, app.records, app.clock),
         failures=FailedSignIns(app.settings.server.failed_sign_ins),
     )
     sending = () if app.exporter is None else (partial(send_metrics, app, metrics),)

@@ -49,11 +49,13 @@ def _settings(given: dict[str, Any]) -> Settings:
 def _skills(given: dict[str, Any], incomplete: str) -> Iterable[CompletionItem]:
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="dir")]
+    from askback.bootstrap.database import shelf_of
     from askback.skills.front_matter import FILE
     from askback.skills.library import DEMO, Library
 
     settings = _settings(given)
-    names = {*Library(settings.data_dir, settings.skills_dir).names(), DEMO.name}
+    library = Library(settings.data_dir, settings.skills_dir, shelf=shelf_of(settings))
+    names = {*library.names(), DEMO.name}
     folders = sorted(path.parent.name for path in Path().glob(f"*/{FILE}"))
     known = [CompletionItem(name, help="skill") for name in sorted(names)]
     here = [CompletionItem(name, help="skill in this folder") for name in folders if name not in names]

@@ -26,7 +26,7 @@ from askback.http import (
     statistics,
     token_routes,
 )
-from askback.http.auth import Gate, MainToken, SignInPages
+from askback.http.auth import Current, Gate, MainToken, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
 from askback.http.failed_sign_ins import FailedSignIns
@@ -92,6 +92,7 @@ def application(
     *,
     pages: SignInPages,
     tokens: MainToken,
+    current: Current,
     failures: FailedSignIns,
     origins: Iterable[str] = (),
 ) -> ASGIApp:
@@ -113,6 +114,7 @@ def application(
         find=tokens,
         find_session=context.sessions.find,
         links=context.links,
+        current=current,
         addresses=context.addresses,
         entrance=entrance,
         failures=failures,

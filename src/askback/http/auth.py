@@ -19,10 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.access import AccessScope as AccessScope
 from askback.core.actors import Caller, Via
+from askback.core.errors import Unavailable
 from askback.core.token_names import MAIN as MAIN
 from askback.http.addresses import Addresses
 from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.problems import RequestCode, problem
+from askback.http.problems import RequestCode, problem, refused
 from askback.links import ANSWER_PAGE, ANSWERS, Link, Links
 from askback.text.formatting import one_line
 
@@ -104,6 +105,14 @@ Lookup = Callable[[str], "Grant | None"]
 """Finds the grant of a valid token."""
 SessionLookup = Callable[[str, str], "Grant | None"]
 """Finds the grant of a valid session for a host."""
+
+
+class Current(Protocol):
+    """Waits until it is known which tokens, sessions and invitations are valid; see `files.records.Records`."""
+
+    async def __call__(self, *, exactly: bool = False) -> None: ...
+
+
 Entrance = Callable[[Scope, Receive], Awaitable[Response | None]]
 """The response to a sign-in; None if the credentials are invalid."""
 
@@ -192,6 +201,7 @@ class Gate:
         find: Lookup,
         find_session: SessionLookup,
         links: Links,
+        current: Current,
         addresses: Addresses,
         entrance: Entrance,
         failures: FailedSignIns,
@@ -202,6 +212,7 @@ class Gate:
         self._find = find
         self._find_session = find_session
         self._links = links
+        self._current = current
         self._addresses = addresses
         self._entrance = entrance
         self._failures = failures
@@ -214,27 +225,47 @@ class Gate:
         elif scope["type"] != "http":
             await _unauthorized()(scope, receive, send)
         else:
-            await self._decide(scope, receive, send)
+            try:
+                answer = await self._answer(scope, receive)
+            except Unavailable as error:
+                answer = refused(error)
+            await answer(scope, receive, send)
 
-    async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
+        """The application, or the response of the gate itself."""
         headers = headers_of(scope)
         if (scope["path"], scope["method"]) == (REACHABLE, "GET"):
-            await self._reachable(headers)(scope, receive, send)
-        elif scope["path"] == ENTER and scope["method"] in ("GET", "POST"):
-            reason = cross_site(self._addresses, scope["method"], headers)
-            found = _forbidden(reason) if reason is not None else await self._entrance(scope, receive)
-            await (found or self._refused(scope, headers))(scope, receive, send)
-        elif (grant := self._grant(scope, headers)) is None:
-            await self._refused(scope, headers)(scope, receive, send)
-        elif (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
-            await _forbidden(reason)(scope, receive, send)
-        else:
-            if grant.link is None:
-                self._note_use(grant.token_digest, _via(grant, scope["path"], headers))
-            scope["grant"] = grant
-            # A stream may last for days and a body for minutes, and the token may be revoked in that time.
-            scope["still_valid"] = lambda: self._grant(scope, headers) is not None
-            await self._app(scope, receive, send)
+            return self._reachable(headers)
+        if scope["path"] == ENTER and scope["method"] in ("GET", "POST"):
+            if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
+                return _forbidden(reason)
+            await self._current(exactly=True)
+            return await self._entrance(scope, receive) or self._refused(scope, headers)
+        if (grant := await self._admitted(scope, headers)) is None:
+            return self._refused(scope, headers)
+        if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
+            return _forbidden(reason)
+        if grant.link is None:
+            self._note_use(grant.token_digest, _via(grant, scope["path"], headers))
+        scope["grant"] = grant
+        # A stream may last for days and a body for minutes, and the token may be revoked in that time.
+        scope["still_valid"] = lambda: self._grant(scope, headers) is not None
+        return self._app
+
+    async def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> Grant | None:
+        """The grant, once it is known that it is still valid. What is unknown may just have been created elsewhere."""
+        given = headers.get("authorization", "").partition(" ")[2].strip()
+        if given and (own := self._grant(scope, headers)) is not None and own.name == MAIN:
+            return own
+        if self._credentials(scope, headers) is None:
+            return None
+        for exactly in (False, True):
+            await self._current(exactly=exactly)
+            if (held := _link_in(scope["path"])) is not None:
+                await self._links.current(held, exactly=exactly)
+            if (grant := self._grant(scope, headers)) is not None:
+                return grant
+        return None
 
     def _grant(self, scope: Scope, headers: Mapping[str, str]) -> Grant | None:
         if "authorization" in headers:

@@ -7,10 +7,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
-from askback.files.atomic import RecordFile
+from askback.files.records import Records
 from askback.http.auth import Grant, digest
 
 log = logging.getLogger(__name__)
@@ -32,15 +31,15 @@ class Invitation:
 
 
 class Invitations:
-    """The invitations of one data folder. Each ends when it is used, revoked or expired, or with its token."""
+    """The unused invitations. Each ends when it is used, revoked or expired, or with its token."""
 
-    def __init__(self, path: Path, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
-        self._file = RecordFile(path, Invitation)
+    def __init__(self, records: Records, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
+        self._stored = records.collection("invitations", Invitation)
         self._clock = clock
         self._holder = holder
 
     def make(self, *, token: str, token_digest: str, lasts: timedelta) -> tuple[str, Invitation]:
-        """Create an invitation; its text is only available here. Writes a file: call it in a thread."""
+        """Create an invitation; its text is only available here. Blocks: call it in a thread."""
         text, now = secrets.token_urlsafe(32), self._clock()
         made = Invitation(
             id=secrets.token_hex(4),
@@ -50,7 +49,7 @@ class Invitations:
             created_at=now,
             expires_at=(now + lasts).replace(microsecond=0),
         )
-        with self._file.changing() as invitations:
+        with self._stored.changing() as invitations:
             for each in list(invitations.values()):
                 if not self._is_valid(each):
                     del invitations[each.digest]
@@ -63,28 +62,28 @@ class Invitations:
     def find(self, text: str) -> Invitation | None:
         """The invitation, if it is valid. It stays valid."""
         try:
-            found = self._file.read().get(digest(text))
+            found = self._stored.read().get(digest(text))
         except Unavailable as error:
             log.error("cannot read invitations: %s", error.message)
             return None
         return found if found is not None and self._is_valid(found) else None
 
     def take(self, text: str) -> Invitation | None:
-        """The invitation, if it is valid, for the first caller alone. Writes a file."""
+        """The invitation, if it is valid, for the first caller alone. Blocks."""
         if self.find(text) is None:
             return None
-        with self._file.changing() as invitations:
+        with self._stored.changing() as invitations:
             found = invitations.pop(digest(text), None)
         return found if found is not None and self._is_valid(found) else None
 
     def all(self) -> list[Invitation]:
         """The valid invitations, oldest first."""
-        valid = [each for each in self._file.read().values() if self._is_valid(each)]
+        valid = [each for each in self._stored.read().values() if self._is_valid(each)]
         return sorted(valid, key=lambda each: each.created_at)
 
     def revoke(self, invitation_id: str) -> None:
-        """Writes a file."""
-        with self._file.changing() as invitations:
+        """Blocks."""
+        with self._stored.changing() as invitations:
             found = next((each for each in invitations.values() if each.id == invitation_id), None)
             if found is None:
                 raise NotFound(RefusalCode.INVITATION_NOT_FOUND, f"there is no unused invitation {invitation_id!r}")

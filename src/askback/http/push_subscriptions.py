@@ -11,13 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.files.atomic import RecordFile
+from askback.files.records import Records
 from askback.http.auth import AccessScope, Grant
 from askback.webhooks.push import PushChannel
 from askback.webhooks.sender import Failed, Refused, WebhookSender
@@ -31,7 +30,7 @@ SCOPES = (AccessScope.READ, AccessScope.ANSWER)
 """A token with one of these may see questions."""
 MAX_PER_TOKEN = 20
 _ACCURACY = timedelta(minutes=1)
-"""Of the time of the last push: writing a file for each push would cost more than the push."""
+"""Of the time of the last push: writing it for each push would cost more than the push."""
 _ID_CHARACTERS = 16
 
 
@@ -68,24 +67,24 @@ class Subscription:
 
 
 class Subscriptions:
-    """The subscriptions of one data folder. Methods that write a file are called in a thread."""
+    """The stored subscriptions. Methods that write are called in a thread."""
 
     def __init__(
         self,
-        path: Path,
+        records: Records,
         clock: Callable[[], datetime],
         *,
         holder: Callable[[str], Grant | None],
         is_session: Callable[[str], bool],
     ) -> None:
-        self._file = RecordFile(path, Subscription)
+        self._stored = records.collection("push-subscriptions", Subscription)
         self._clock = clock
         self._holder = holder
         self._is_session = is_session
 
     def of(self, token_digest: str) -> list[Subscription]:
         """The valid subscriptions of a token, newest first."""
-        found = [each for each in self._file.read().values() if each.token_digest == token_digest]
+        found = [each for each in self._stored.read().values() if each.token_digest == token_digest]
         return sorted(filter(self._is_valid, found), key=lambda each: each.created_at, reverse=True)
 
     def find(self, subscription_id: str, token_digest: str) -> Subscription:
@@ -95,8 +94,8 @@ class Subscriptions:
         raise NotFound(RefusalCode.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {subscription_id!r}")
 
     def add(self, made: Subscription) -> None:
-        """Store it. The browser that adds itself again replaces what it had. Writes a file."""
-        with self._file.changing() as stored:
+        """Store it. The browser that adds itself again replaces what it had. Writes."""
+        with self._stored.changing() as stored:
             for each in list(stored.values()):
                 if not self._is_valid(each):
                     del stored[each.digest]
@@ -115,7 +114,7 @@ class Subscriptions:
 
     def endpoints(self) -> Sequence[str]:
         try:
-            return sorted(each.endpoint for each in self._file.read().values())
+            return sorted(each.endpoint for each in self._stored.read().values())
         except Unavailable as error:
             # Everything else works without pushes.
             log.error("cannot read the push subscriptions: %s", error.message)
@@ -123,14 +122,14 @@ class Subscriptions:
 
     def owners(self) -> Mapping[str, str]:
         try:
-            stored = self._file.read().values()
+            stored = self._stored.read().values()
         except Unavailable:
             return {}
         grants = ((each.endpoint, self._holder(each.token_digest)) for each in stored)
         return {endpoint: grant.name for endpoint, grant in grants if grant is not None}
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:
-        stored = self._file.read().get(digest(endpoint))
+        stored = self._stored.read().get(digest(endpoint))
         if stored is None or not self._is_valid(stored):
             raise Refused("the token or the session of this device has ended")
         grant = self._holder(stored.token_digest)
@@ -139,19 +138,19 @@ class Subscriptions:
         return stored.recipient
 
     def has_ended(self, endpoint: str) -> bool:
-        stored = self._file.read().get(digest(endpoint))
+        stored = self._stored.read().get(digest(endpoint))
         return stored is None or not self._is_valid(stored)
 
     def succeeded(self, endpoint: str) -> None:
-        now, stored = self._clock(), self._file.read().get(digest(endpoint))
+        now, stored = self._clock(), self._stored.read().get(digest(endpoint))
         if stored is None or (stored.last_success_at is not None and now - stored.last_success_at < _ACCURACY):
             return
-        with self._file.changing() as changed:
+        with self._stored.changing() as changed:
             if stored.digest in changed:
                 changed[stored.digest] = replace(changed[stored.digest], last_success_at=now)
 
     def end(self, endpoint: str) -> None:
-        with self._file.changing() as stored:
+        with self._stored.changing() as stored:
             stored.pop(digest(endpoint), None)
 
     def _is_valid(self, subscription: Subscription) -> bool:

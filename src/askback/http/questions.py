@@ -231,7 +231,9 @@ async def revoke_link(request: Request, context: Context, *, run_id: str, link_i
 async def _links(request: Request, context: Context, run_id: str) -> list[StoredLink]:
     """The links that the caller may see and revoke. A token that is restricted to labels has its own alone."""
     pending = (await context.service.store.get(run_id)).pending_interaction
-    found = [] if pending is None else context.links.all(run_id, pending.interaction_id)
+    if pending is None:
+        return []
+    found = await asyncio.to_thread(context.links.all, run_id, pending.interaction_id)
     grant = request.scope["grant"]
     return [each for each in found if not grant.labels or each.token_digest == grant.token_digest]
 

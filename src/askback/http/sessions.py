@@ -11,10 +11,9 @@ import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
-from askback.files.atomic import RecordFile
+from askback.files.records import Records
 from askback.http.auth import Grant, digest
 from askback.http.late_writes import keep_writing
 
@@ -88,18 +87,18 @@ class NewSession:
 
 
 class Sessions:
-    """The sessions of one data folder. A running server sees changes at its next request."""
+    """The sessions. A running server sees a change in a file at its next request, one in a database within seconds."""
 
     def __init__(
         self,
-        path: Path,
+        records: Records,
         clock: Callable[[], datetime],
         holder: Callable[[str], Grant | None],
         device: Lifetime = DEVICE,
     ) -> None:
         self.device = device
         """How long the session of an invited device lasts."""
-        self._file = RecordFile(path, Session)
+        self._stored = records.collection("sessions", Session)
         self._clock = clock
         self._holder = holder
         self._seen: dict[str, datetime] = {}
@@ -108,7 +107,7 @@ class Sessions:
     def find(self, text: str, host: str) -> Grant | None:
         """The grant of the session with this secret, if it is valid for this host."""
         try:
-            session = self._file.read().get(digest(text))
+            session = self._stored.read().get(digest(text))
         except Unavailable as error:
             log.error("cannot read browser sessions: %s", error.message)
             return None
@@ -121,7 +120,7 @@ class Sessions:
 
     def all(self) -> list[Session]:
         """The valid sessions, most recently used first."""
-        found = [self._current(each) for each in self._file.read().values()]
+        found = [self._current(each) for each in self._stored.read().values()]
         valid = [each for each in found if self._is_valid(each) and self._holder(each.token_digest) is not None]
         return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
 
@@ -132,7 +131,7 @@ class Sessions:
     def make(
         self, grant: Grant, *, host: str, user_agent: str, instead_of: str | None = None, invited: bool = False
     ) -> NewSession:
-        """Create a session. Writes a file: call it in a thread.
+        """Create a session. Blocks: call it in a thread.
 
         `instead_of` is the browser's previous secret at this host; that session ends. `invited`: it lasts as long as a
         device may.
@@ -150,7 +149,7 @@ class Sessions:
             expires_at=now + (self.device.max_age if invited else MAX_AGE),
             idle_sec=self.device.idle.total_seconds() if invited else None,
         )
-        with self._file.changing() as sessions:
+        with self._stored.changing() as sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
             if old is not None and old.host == host:
                 del sessions[old.digest]
@@ -160,8 +159,8 @@ class Sessions:
         return NewSession(id=made.id, secret=text, displaced=displaced)
 
     def revoke(self, ids: Collection[str]) -> None:
-        """End all of these sessions, or none. Writes a file."""
-        with self._file.changing() as sessions:
+        """End all of these sessions, or none. Blocks."""
+        with self._stored.changing() as sessions:
             found = {each.id: each.digest for each in sessions.values()}
             for session_id in ids:
                 if session_id not in found:
@@ -174,7 +173,7 @@ class Sessions:
 
     def flush(self) -> None:
         if self._seen:
-            with self._file.changing() as sessions:
+            with self._stored.changing() as sessions:
                 self._drop_ended(sessions)
                 sessions.update({key: self._current(each) for key, each in sessions.items()})
                 self._seen.clear()

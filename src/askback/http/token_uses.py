@@ -1,4 +1,4 @@
-"""When each token was last used, and by which way. In a separate file: the tokens themselves change rarely."""
+"""When each token was last used, and by which way. In a separate collection: the tokens themselves change rarely."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from askback.core.actors import Via
 from askback.core.errors import Unavailable
-from askback.files.atomic import RecordFile
+from askback.files.records import Records
 from askback.http.late_writes import keep_writing
 
 log = logging.getLogger(__name__)
@@ -28,8 +27,8 @@ class TokenUse:
 class TokenUses:
     """Accurate in the server that the token is used at; other programs see what it has written."""
 
-    def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
-        self._file = RecordFile(path, TokenUse)
+    def __init__(self, records: Records, clock: Callable[[], datetime]) -> None:
+        self._stored = records.collection("token-uses", TokenUse)
         self._clock = clock
         self._noted: dict[str, TokenUse] = {}
         self._is_written = True
@@ -40,13 +39,13 @@ class TokenUses:
         self._is_written = False
 
     def last(self, token_digest: str) -> TokenUse | None:
-        """None if the token was never used, or if the file cannot be read."""
+        """None if the token was never used, or if that cannot be read."""
         try:
-            written = self._file.read().get(token_digest)
+            written = self._stored.read().get(token_digest)
         except Unavailable as error:
             log.error("cannot read when tokens were used: %s", error.message)
             written = None
-        return self._noted.get(token_digest) or written
+        return _later(written, self._noted.get(token_digest))
 
     def flush(self, known: Callable[[], frozenset[str]]) -> None:
         """Write the uses of the tokens with these digests, and forget those of all others."""
@@ -55,8 +54,10 @@ class TokenUses:
         # Before the copy: a use that is noted meanwhile is written the next time.
         self._is_written = True
         try:
-            with self._file.changing() as uses:
-                uses.update(self._noted.copy())
+            with self._stored.changing() as uses:
+                # Another server may have seen a later use.
+                for noted in list(self._noted.values()):
+                    uses[noted.digest] = _later(uses.get(noted.digest), noted) or noted
                 for token_digest in uses.keys() - known():
                     del uses[token_digest]
         except (Unavailable, OSError):
@@ -66,3 +67,9 @@ class TokenUses:
     async def watch(self, known: Callable[[], frozenset[str]]) -> None:
         """Periodically write when tokens were used."""
         await keep_writing(lambda: self.flush(known), "when tokens were used")
+
+
+def _later(one: TokenUse | None, other: TokenUse | None) -> TokenUse | None:
+    if one is None or other is None:
+        return one or other
+    return one if one.at > other.at else other

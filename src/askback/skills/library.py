@@ -1,12 +1,11 @@
 """The skills that can be run by name: installed ones, and those in the user's skill folders.
 
 <root>/packages/<digest>/    a copy of every package that a run uses, named by the digest of its content
-<root>/skills/<id>.json      an installed skill: its versions, the newest last
+<root>/skills/<id>.json      an installed skill: its versions, the newest last; see `shelf`
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,7 @@ from askback.core.errors import (
     disk_full,
     raise_if_temporary,
 )
-from askback.files.atomic import locked, make_private, sync_folder, write_private
+from askback.files.atomic import locked, make_private, sync_folder
 from askback.files.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.contents import Contents, PackageFile
@@ -36,6 +35,8 @@ from askback.skills.front_matter import FILE
 from askback.skills.manifest import ID
 from askback.skills.package import SkillPackage, read_package
 from askback.skills.package_archives import PackageArchives, damaged, package_key
+from askback.skills.shelf import FileShelf, Shelf
+from askback.skills.shelf import InstalledVersion as InstalledVersion
 from askback.text.formatting import nearest
 
 DEMO = Path(__file__).parent / "demo" / "trip-planner"
@@ -45,12 +46,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".new-"
 _STALE_SEC = 3600
 _FEW_FILES = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledVersion:
-    version: str | None
-    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +67,18 @@ class Library:
         skills_dirs: tuple[Path, ...] = (),
         limits: ZipLimits | None = None,
         config_names: frozenset[str] = frozenset(),
+        shelf: Shelf | None = None,
         archives: PackageArchives | None = None,
     ) -> None:
         """`config_names` are the names of the engines' configuration, which no package may contain.
 
-        `archives`: where packages are stored for every machine; None if this is the only one.
+        `shelf` has the list of installed skills; by default, files below the root. `archives`: where packages are stored
+        for every machine; None if this is the only one.
         """
         self._archives = archives
         self._packages = root / "packages"
         self._skills = root / "skills"
+        self._shelf = shelf or FileShelf(self._skills)
         self._skills_dirs = skills_dirs
         self._limits = limits or ZipLimits()
         self._config_names = config_names
@@ -215,10 +213,9 @@ class Library:
             message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
             raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
         checkpoint()
-        with _writing(self._skills), locked(self._skills / ".lock"):
-            others = [each for each in self._versions(package.id) if each.digest != package.digest]
-            newest = InstalledVersion(version=package.version, digest=package.digest)
-            self._write_versions(package.id, [*others, newest])
+        with _writing(self._skills), self._shelf.changing(package.id) as versions:
+            others = [each for each in versions if each.digest != package.digest]
+            versions[:] = [*others, InstalledVersion(version=package.version, digest=package.digest)]
         return package
 
     def _keep_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
@@ -228,10 +225,12 @@ class Library:
 
     def remove(self, skill_id: str) -> None:
         """Remove a skill from the list. Its packages stay for the runs that use them."""
-        with _writing(self._skills), locked(self._skills / ".lock"):
-            if not self._versions(skill_id):
+        if not ID.fullmatch(skill_id):
+            raise self._not_installed(skill_id)
+        with _writing(self._skills), self._shelf.changing(skill_id) as versions:
+            if not versions:
                 raise self._not_installed(skill_id)
-            self._listing_path(skill_id).unlink()
+            versions.clear()
 
     def _not_installed(self, skill_id: str) -> NotFound:
         if all(each.id != skill_id for each in self.in_folders()):
@@ -240,8 +239,7 @@ class Library:
         return NotFound(RefusalCode.SKILL_NOT_FOUND, message)
 
     def installed(self) -> list[SkillListing]:
-        ids = sorted(path.stem for path in self._skills.glob("*.json")) if self._skills.is_dir() else []
-        return [self._listing(skill_id) for skill_id in ids]
+        return [self._listing(skill_id) for skill_id in self._shelf.names()]
 
     def listing(self, package: SkillPackage) -> SkillListing:
         """The entry of a package that was found. No other skill is read."""
@@ -272,7 +270,7 @@ class Library:
 
     def names(self) -> list[str]:
         """The names of all skills, found without reading any package."""
-        installed = {path.stem for path in self._skills.glob("*.json")}
+        installed = set(self._shelf.names())
         return sorted(installed | {folder.name for place in self._skills_dirs for folder in _skill_folders(place)})
 
     # Finding.
@@ -355,30 +353,9 @@ class Library:
             hint += f"{further} folder is named by its path, such as ./my-skill"
         return NotFound(RefusalCode.SKILL_NOT_FOUND, f"skill {name!r} is unknown; {hint}")
 
-    # The list of versions.
-
-    def _listing_path(self, skill_id: str) -> Path:
-        return self._skills / f"{skill_id}.json"
-
     def _versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
         """The newest last. Empty for an id that is not installed, and for an unreadable entry."""
-        if not ID.fullmatch(skill_id):
-            return ()
-        try:
-            document = json.loads(self._listing_path(skill_id).read_bytes())
-            return tuple(
-                InstalledVersion(version=each["version"], digest=each["digest"]) for each in document["versions"]
-            )
-        except OSError as fault:
-            raise_if_temporary(fault)
-            return ()
-        except (ValueError, KeyError, TypeError):
-            return ()
-
-    def _write_versions(self, skill_id: str, versions: list[InstalledVersion]) -> None:
-        document = {"id": skill_id, "versions": [{"version": v.version, "digest": v.digest} for v in versions]}
-        write_private(self._listing_path(skill_id), json.dumps(document, indent=1).encode())
-        sync_folder(self._skills)
+        return self._shelf.versions(skill_id) if ID.fullmatch(skill_id) else ()
 
 
 def _folder_at(path: Path) -> Path:

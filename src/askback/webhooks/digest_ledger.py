@@ -1,4 +1,4 @@
-"""Which digests were sent: a file of the data folder. What is claimed here is sent by nobody else, and never again."""
+"""Which digests were sent. What is claimed here is sent by nobody else, and never again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from askback.core.webhooks import Webhook
-from askback.files.atomic import RecordFile
+from askback.files.records import Records
 
 LATEST = timedelta(hours=12)
 """A digest that is later than this is not sent any more: the next one is near."""
@@ -43,17 +42,16 @@ def channel_key(webhook: Webhook) -> str:
 
 
 class DigestLedger:
-    """All methods may write the file: call them in a thread."""
+    """All methods may write: call them in a thread."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = RecordFile(path, DigestRecord)
+    def __init__(self, records: Records) -> None:
+        self._stored = records.collection("digests", DigestRecord)
 
     def begin(self, channels: Collection[str], now: datetime) -> None:
         """Forget other channels than these. A new one gets the digests that are due after `now`."""
-        if not channels and not self._path.exists():
+        if not channels and not self._stored.read():
             return
-        with self._file.changing() as records:
+        with self._stored.changing() as records:
             for other in records.keys() - set(channels):
                 del records[other]
             for channel in channels:
@@ -61,9 +59,9 @@ class DigestLedger:
 
     def claim(self, channel: str, latest: datetime, now: datetime) -> DigestClaim | None:
         """The digest that this channel is to get now, if any. `latest` is the last due time."""
-        if self._claimed(self._file.read().get(channel), channel, latest, now) is None:
+        if self._claimed(self._stored.read().get(channel), channel, latest, now) is None:
             return None
-        with self._file.changing() as records:
+        with self._stored.changing() as records:
             after = self._claimed(records.get(channel), channel, latest, now)
             if after is None:
                 return None
@@ -74,14 +72,14 @@ class DigestLedger:
 
     def next_retry(self, channels: Collection[str]) -> datetime | None:
         """When the next digest that failed is to be sent again, of these channels."""
-        records = [record for record in self._file.read().values() if record.digest in channels]
+        records = [record for record in self._stored.read().values() if record.digest in channels]
         return min((record.retry_at for record in records if record.retry_at is not None), default=None)
 
     def failed(self, claim: DigestClaim, retry_at: datetime) -> bool:
         """Whether the digest is sent again then: not if it would be too late, or if the next one was claimed."""
         if retry_at - claim.due_at > LATEST:
             return False
-        with self._file.changing() as records:
+        with self._stored.changing() as records:
             record = records.get(claim.channel)
             if record is None or (record.last_at, record.attempts) != (claim.due_at, claim.attempts):
                 return False

@@ -1,7 +1,9 @@
-"""`askback database`: the tables in PostgreSQL, and whether they fit this version."""
+"""`askback database`: the tables in PostgreSQL, whether they fit this version, and the move of a data folder into them."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +25,7 @@ _SQLITE = "runs are in an SQLite file in the data folder; it is created and upgr
     examples=(
         "askback database status",
         "askback database upgrade",
+        "askback database import ~/.local/share/askback",
     ),
 )
 @options.common
@@ -59,6 +62,54 @@ def upgrade(settings: Settings, as_json: bool) -> int:
         done = "created" if before.found == 0 else f"upgraded from format {before.found}"
         output.to_stderr(f"the tables were {done}: format {after.found}")
     return 0
+
+
+@command.command("import")
+@click.argument("folder", type=options.PathName(path_type=Path))
+@options.common
+def import_(settings: Settings, as_json: bool, folder: Path) -> int:
+    """Move the data folder FOLDER, which has an SQLite file, into the empty database of the settings.
+
+    Runs, questions, tokens, sessions, skills and keys become rows; the files of runs stay in the folder. No program may
+    use the folder meanwhile. Afterwards, use it with the database.
+    """
+    from askback.bootstrap.database import DATABASE, postgres_address
+
+    address = postgres_address(settings)
+    if address is None:
+        raise click.UsageError("name the PostgreSQL database with ASKBACK_DATABASE or the setting `database`")
+    source = options.path_of(str(folder))
+    _refuse_used(source)
+    from askback.store.postgres.importing import import_folder
+
+    progress = _progress if sys.stderr.isatty() else _no_progress
+    done = import_folder(source, source / DATABASE, address, progress, runs_dir=settings.runs_dir)
+    if as_json:
+        output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
+        return 0
+    if done.already:
+        output.to_stderr("everything was imported before; the folder is marked now")
+    else:
+        output.to_stderr(f"✔ imported {done.rows['runs']} runs and {done.rows['tokens']} tokens")
+    output.to_stderr(f"start the server on the same folder, with the database: askback serve --data-dir {source}")
+    return 0
+
+
+def _refuse_used(folder: Path) -> None:
+    """A program may work on the folder without having the file open."""
+    from askback.process.locks import is_held
+    from askback.store.sqlite.moving import in_use
+
+    if any(is_held(path) for path in (folder / "programs").glob("program-*.lock")):
+        raise in_use(folder)
+
+
+def _progress(table: str, copied: int, total: int) -> None:
+    output.to_stderr(f"\r\x1b[K{table}: {copied} of {total}", end="\n" if copied == total else "")
+
+
+def _no_progress(table: str, copied: int, total: int) -> None:
+    pass
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:

@@ -68,19 +68,21 @@ def revoke(settings: Settings, as_json: bool, session_id: str | None, every: boo
 
 def _sessions(settings: Settings) -> Sessions:
     from askback.bootstrap import now
+    from askback.bootstrap.database import open_records
     from askback.http.auth import Grant
     from askback.http.sessions import Sessions
 
     # Only the server knows its current main token.
-    return Sessions(settings.data_dir / "sessions.json", now, lambda _: Grant(name="", scopes=frozenset()))
+    return Sessions(open_records(settings), now, lambda _: Grant(name="", scopes=frozenset()))
 
 
 def _active(settings: Settings) -> list[Session]:
     """Without those whose token was revoked or has expired."""
     from askback.bootstrap import now
+    from askback.bootstrap.database import open_records
     from askback.http.tokens import Tokens
 
-    tokens = Tokens(settings.data_dir / "tokens.json", now)
+    tokens = Tokens(open_records(settings), now)
     found = _sessions(settings).all()
     return [each for each in found if each.token == "main" or tokens.find(each.token_digest) is not None]
 

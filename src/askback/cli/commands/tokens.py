@@ -120,16 +120,18 @@ def revoke(settings: Settings, as_json: bool, name: str) -> int:
 
 def _tokens(settings: Settings) -> Tokens:
     from askback.bootstrap import now
+    from askback.bootstrap.database import open_records
     from askback.http.tokens import Tokens
 
-    return Tokens(settings.data_dir / "tokens.json", now)
+    return Tokens(open_records(settings), now)
 
 
 def _uses(settings: Settings) -> TokenUses:
     from askback.bootstrap import now
+    from askback.bootstrap.database import open_records
     from askback.http.token_uses import TokenUses
 
-    return TokenUses(settings.data_dir / "token-uses.json", now)
+    return TokenUses(open_records(settings), now)
 
 
 def _view(token: Token, uses: TokenUses) -> dict[str, Any]:

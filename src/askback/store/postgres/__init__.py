@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
@@ -9,11 +10,13 @@ from typing import TypeVar
 
 import psycopg
 
+from askback.core.audit import AuditEntry
 from askback.store.postgres import errors, schema
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import PATIENCE_SEC, Server
 from askback.store.postgres.mending import Mending, Return
 from askback.store.postgres.readers import Readers
+from askback.store.postgres.records import PostgresRecords
 from askback.store.postgres.turns import JobTurns
 from askback.store.postgres.wake import Wake
 from askback.store.postgres.writers import Writers
@@ -35,8 +38,13 @@ class PostgresStore(SqlStore):
         super().__init__(lambda: errors.closed(server.address))
         self._server = server
         name = secrets.token_hex(8)
+        self.records = PostgresRecords(server, program=name)
         self._wake = Wake(
-            server, name, moved=self._listeners.notify_elsewhere, added=self._listeners.notify_events_elsewhere
+            server,
+            name,
+            moved=self._listeners.notify_elsewhere,
+            added=self._listeners.notify_events_elsewhere,
+            recorded=self.records.notice,
         )
         self._readers = Readers(server)
         self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
@@ -71,6 +79,7 @@ class PostgresStore(SqlStore):
         self._server.closing.set()
         self._listeners.close()
         await self._wake.close()
+        await asyncio.to_thread(self.records.close)
         await self._writers.close()
         await self._readers.close()
 
@@ -94,6 +103,11 @@ class PostgresStore(SqlStore):
             self._listeners.notify_elsewhere(mended)
         return mended
 
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
+        forgotten = await super().forget(run_ids, audit)
+        self.records.forget(forgotten)
+        return forgotten
+
     async def check(self) -> str:
         return await self._readers.read(_check)
 
@@ -114,6 +128,11 @@ def upgrade(address: str) -> schema.SchemaStatus:
 
 def status(address: str) -> schema.SchemaStatus:
     return _with_connection(address, schema.status)
+
+
+def open_records(address: str) -> PostgresRecords:
+    """For a command: every read asks the database, and no connection stays open."""
+    return PostgresRecords(Server(address, _OPENING_SEC), program=secrets.token_hex(8))
 
 
 def _with_connection(address: str, work: Callable[[PostgresConnection], T]) -> T:

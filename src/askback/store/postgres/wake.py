@@ -1,8 +1,8 @@
 """Notifications between processes on one database, by LISTEN and NOTIFY.
 
 A message is sent in the transaction of the change, so that it arrives exactly if the change is committed. It says who
-sends it, whether the run has moved or only has new events, and which run. After the connection was lost, any run may
-have changed.
+sends it, whether the run has moved or only has new events, and which run; or which collection of records has changed.
+After the connection was lost, anything may have changed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from askback.store.sql.writes import Change
 _MAX_MESSAGE_BYTES = 7900
 _MOVED = "moved"
 _EVENTS = "events"
+_RECORDS = "records"
 _PAUSE_SEC = 1.0
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def message(program: str, change: Change) -> str | None:
 
 class Wake:
     """`moved` is called in the event loop with the ids of changed runs, or None if they are unknown; `added` with the id
-    of a run that only has new events."""
+    of a run that only has new events; `recorded` with the name of a changed collection, or None if any may have changed."""
 
     def __init__(
         self,
@@ -46,11 +47,13 @@ class Wake:
         *,
         moved: Callable[[Collection[str] | None], None],
         added: Callable[[str], None],
+        recorded: Callable[[str | None], None],
     ) -> None:
         self._server = server
         self._program = program
         self._moved = moved
         self._added = added
+        self._recorded = recorded
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         """The connection was lost, or this is closed."""
@@ -86,6 +89,7 @@ class Wake:
             connection = await self._again()
             if connection is not None:
                 self._moved(None)
+                self._recorded(None)
 
     async def _again(self) -> PostgresConnection | None:
         """Another connection; None if this is closed."""
@@ -122,7 +126,9 @@ class Wake:
         program, what, run_id = text.split(" ", 2)
         if program == self._program:
             return
-        if not run_id:
+        if what == _RECORDS:
+            self._recorded(run_id)
+        elif not run_id:
             self._moved(None)
         elif what == _EVENTS:
             self._added(run_id)

@@ -28,6 +28,8 @@ from askback.store.sqlite import errors
 T = TypeVar("T")
 
 APPLICATION_ID = 0x41736B42
+MOVED_ID = 0x41736B4D
+"""Of a file that was imported into another database. Earlier versions refuse it as that of another program."""
 PATIENCE_MS = 30_000
 """How long to wait for another process that has locked the file."""
 
@@ -96,6 +98,21 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> SqliteConne
     return connection
 
 
+def open_existing(path: Path, first: str) -> SqliteConnection:
+    """A connection to a file that exists and is not migrated. `first` is executed before the file is read."""
+    with errors.faults_of(path):
+        _refuse_unfit(path)
+        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE, first=first)
+    try:
+        with errors.faults_of(path, connection):
+            _refuse_unreadable(connection, path, len(migrations()))
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def open_reader(path: Path) -> SqliteConnection:
     # Without SQLITE_OPEN_CREATE: if the file has been removed, there is nothing to read.
     connection = _connect(path, apsw.SQLITE_OPEN_READWRITE)
@@ -104,8 +121,11 @@ def open_reader(path: Path) -> SqliteConnection:
     return connection
 
 
-def _connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> SqliteConnection:
+def _connect(
+    path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, first: str = ""
+) -> SqliteConnection:
     connection = SqliteConnection(os.fspath(path), flags=flags)
+    connection.execute(first)
     # Closing must not checkpoint the log into a file that may turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
@@ -143,8 +163,10 @@ def _log_size(path: Path) -> int:
 def _refuse_unreadable(connection: SqliteConnection, path: Path, known: int) -> None:
     found = _patiently(lambda: int(connection.pragma("user_version")))
     empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
-    ours = connection.pragma("application_id") == APPLICATION_ID
-    if not empty and not ours:
+    mark = connection.pragma("application_id")
+    if mark == MOVED_ID:
+        raise errors.moved(path)
+    if not empty and mark != APPLICATION_ID:
         raise errors.foreign(path)
     if found > known:
         raise errors.newer(path, found, known)

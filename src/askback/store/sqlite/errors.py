@@ -66,6 +66,14 @@ def foreign(path: Path) -> Unavailable:
     )
 
 
+def moved(path: Path) -> Unavailable:
+    return Unavailable(
+        RefusalCode.STORE_UNUSABLE,
+        f"{path} was imported into a PostgreSQL database, which has its runs now; name that database with the setting "
+        "`database`, or use another data folder",
+    )
+
+
 def read_only(path: Path) -> Unavailable:
     return Unavailable(
         RefusalCode.STORE_READ_ONLY,

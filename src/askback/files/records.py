@@ -1,0 +1,118 @@
+"""Collections of small records and secrets that all servers share: Protocols, and the files of one data folder.
+
+A database of several machines has the other implementation: `store.postgres.records`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.files.atomic import Record, RecordFile, write_beside
+
+R = TypeVar("R", bound=Record)
+
+_MIN_SECRET_LENGTH = 24
+
+
+class Collection(Protocol[R]):
+    """Records of one kind, by digest. `RecordFile` is the one in a file."""
+
+    def read(self) -> Mapping[str, R]:
+        """All records. Raises `Unavailable` if they cannot be read."""
+        ...
+
+    def changing(self) -> AbstractContextManager[dict[str, R]]:
+        """Yield the records to modify, and write them at the end of the block if changed. One caller at a time, of all
+        programs. Blocks: call it in a thread."""
+        ...
+
+    async def current(self, *, exactly: bool = False) -> None:
+        """Wait until `read` returns, without blocking, what is stored now, or was at most two seconds ago unless `exactly`.
+
+        Raises `Unavailable` after a while.
+        """
+        ...
+
+
+class Records(Protocol):
+    """Where the collections and the secrets are."""
+
+    def collection(self, name: str, kind: type[R]) -> Collection[R]:
+        """The collection with this name, which may be empty."""
+        ...
+
+    def of_run(self, run_id: str, folder: Path, name: str, kind: type[R]) -> Collection[R]:
+        """A collection that ends with its run. `folder` is the run's on this machine."""
+        ...
+
+    def secret(self, name: str) -> str:
+        """A secret of 256 bits, the same for every server. Created if missing. Blocks."""
+        ...
+
+    def known_secret(self, name: str) -> str | None:
+        """The secret, if there is one. Blocks."""
+        ...
+
+    async def current(self, *, exactly: bool = False) -> None:
+        """As `Collection.current`, for the collections that admit requests."""
+        ...
+
+
+class FileRecords:
+    """One file for each collection and each secret. Implements `Records`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collection(self, name: str, kind: type[R]) -> Collection[R]:
+        return RecordFile(self._folder / f"{name}.json", kind)
+
+    def of_run(self, run_id: str, folder: Path, name: str, kind: type[R]) -> Collection[R]:
+        return RecordFile(folder / f"{name}.json", kind)
+
+    def secret(self, name: str) -> str:
+        return stored_secret(self._folder / name)
+
+    def known_secret(self, name: str) -> str | None:
+        return found_secret(self._folder / name)
+
+    async def current(self, *, exactly: bool = False) -> None:
+        """A file is read again as soon as it changes."""
+
+
+def fresh_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def stored_secret(path: Path) -> str:
+    """A 256-bit secret in a file that only the user can read. Created if missing."""
+    with suppress(FileNotFoundError):
+        return _read_secret(path)
+    fresh = write_beside(path, f"{fresh_secret()}\n".encode())
+    # If two programs start at once, both use the secret of the first.
+    with suppress(FileExistsError):
+        os.link(fresh, path)
+    fresh.unlink()
+    return _read_secret(path)
+
+
+def found_secret(path: Path) -> str | None:
+    """The secret in a file, if there is one."""
+    try:
+        return _read_secret(path)
+    except FileNotFoundError:
+        return None
+
+
+def _read_secret(path: Path) -> str:
+    secret = path.read_text().strip()
+    if len(secret) < _MIN_SECRET_LENGTH:
+        message = f"{path} contains no secret, or one that is too short; remove the file to create a new one at the next start"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+    return secret

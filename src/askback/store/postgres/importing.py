@@ -1,0 +1,171 @@
+"""Moves the data folder of an embedded server into an empty database: every row, and the records of its small files.
+
+Everything is one transaction. The files of runs and skills stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.files.records import stored_secret
+from askback.store.postgres import errors, imported_records, schema
+from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.postgres.jobs import JobPlaces
+from askback.store.sql.rows import load_run
+from askback.store.sql.search import searched_text
+from askback.store.sqlite.connection import SqliteConnection
+from askback.store.sqlite.moving import mark_as_moved, open_alone
+
+TABLES = (
+    "runs",
+    "requests",
+    "results",
+    "interactions",
+    "events",
+    "idempotency_keys",
+    "run_labels",
+    "webhooks",
+    "deliveries",
+    "daily_runs",
+    "chat_messages",
+    "audit",
+)
+"""In the order of their references."""
+_FLAGS = frozenset({"expiring", "active"})
+"""The columns that are truth values in PostgreSQL."""
+_IGNORED = frozenset({"migrations", "queue_migrations", "commits", "programs"})
+"""The tables that have nothing of a server."""
+_STEP = 1000
+
+Progress = Callable[[str, int, int], None]
+"""Is called with the name of a table, how many of its rows are copied, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    rows: Mapping[str, int]
+    """By table, and by collection of records."""
+    already: bool = False
+    """Whether an earlier import had copied everything, and only the mark in the folder was missing."""
+
+
+def import_folder(
+    folder: Path, database: Path, address: str, progress: Progress, *, runs_dir: Path | None = None
+) -> Imported:
+    """Copy a data folder with its `database` file, and mark that file as moved. `runs_dir`: if it has the runs elsewhere.
+
+    Raises `Unavailable` if the folder is in use or has another format, or if the database is not empty.
+    """
+    with closing(open_alone(database)) as source:
+        files = str((runs_dir or folder / "runs").absolute())
+        owner = schema.DataFolder(id=stored_secret(folder / "database-id"), runs_dir=files, shared=False)
+        try:
+            with closing(PostgresConnection.open(address)) as target:
+                imported = _import(source, target, folder, owner, progress)
+        except psycopg.Error as error:
+            raise errors.unavailable(error, address) from error
+        mark_as_moved(source, database)
+    return imported
+
+
+def _import(
+    source: SqliteConnection,
+    target: PostgresConnection,
+    folder: Path,
+    owner: schema.DataFolder,
+    progress: Progress,
+) -> Imported:
+    schema.check(target)
+    with target.raw.transaction():
+        target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
+        if imported_records.was_imported(target, owner.id):
+            return Imported(rows={}, already=True)
+        _refuse_used(target)
+        rows = {table: _copy(source, target, table, progress) for table in TABLES}
+        rows["queue"] = fill_queue(source, target)
+        _continue_numbers(source, target)
+        rows |= imported_records.copy(target, folder, [name for (name,) in source.execute("SELECT id FROM runs")])
+        imported_records.note_import(target, owner.id, folder)
+        schema.claim(target, owner)
+    return Imported(rows=rows)
+
+
+def _refuse_used(target: PostgresConnection) -> None:
+    found = target.fetch("SELECT tablename FROM pg_tables WHERE schemaname = :schema", {"schema": SCHEMA})
+    for table in sorted(name for (name,) in found if name not in _IGNORED and not name.startswith("procrastinate_")):
+        if target.value(f"SELECT EXISTS (SELECT 1 FROM {table})"):
+            place = errors.place(target.raw.info.dsn)
+            message = (
+                f"{place} is not empty: it has rows in `{table}`; import into a new database, or empty this one with:"
+                f" DROP SCHEMA {SCHEMA} CASCADE, then askback database upgrade"
+            )
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _copy(source: SqliteConnection, target: PostgresConnection, table: str, progress: Progress) -> int:
+    columns = [row[1] for row in source.fetch(f"SELECT * FROM pragma_table_info('{table}')")]
+    total, copied = int(source.value(f"SELECT count(*) FROM {table}")), 0
+    progress(table, 0, total)
+    names = ", ".join([*columns, *_added(table)])
+    with target.raw.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+        for values in source.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+            copy.write_row(tuple(_values(table, dict(zip(columns, values, strict=True)))))
+            copied += 1
+            if copied % _STEP == 0:
+                progress(table, copied, total)
+    progress(table, copied, total)
+    return copied
+
+
+def _added(table: str) -> tuple[str, ...]:
+    """The columns that only PostgreSQL has."""
+    return ("searched",) if table == "runs" else ()
+
+
+def _values(table: str, row: Mapping[str, Any]) -> Iterator[Any]:
+    for name, value in row.items():
+        yield bool(value) if name in _FLAGS else value
+    if table == "runs":
+        yield searched_text(load_run(row["doc"])) if row["state"] == "waiting_user" else None
+
+
+def fill_queue(source: SqliteConnection, target: PostgresConnection) -> int:
+    """Queue the runs that are queued in the folder, in the same order."""
+    rows = source.fetch(
+        "SELECT runs.number, runs.doc FROM queue JOIN runs ON runs.number = queue.run ORDER BY position"
+    )
+    places = JobPlaces(target, target.raw)
+    for number, doc in rows:
+        places.add(number, load_run(doc))
+    return len(rows)
+
+
+def _continue_numbers(source: SqliteConnection, target: PostgresConnection) -> None:
+    """New rows get numbers above those of all that were ever there."""
+    used = dict(source.fetch("SELECT name, seq FROM sqlite_sequence"))
+    for table in TABLES:
+        sequence = _sequence(target, table)
+        highest = None if sequence is None else target.value(f"SELECT max(number) FROM {table}")
+        last = max(highest or 0, used.get(table, 0))
+        if sequence is not None and last:
+            target.execute("SELECT setval(:sequence, :last)", {"sequence": sequence, "last": last})
+
+
+def _sequence(target: PostgresConnection, table: str) -> str | None:
+    numbered = target.value(
+        "SELECT 1 FROM information_schema.columns"
+        " WHERE table_schema = :schema AND table_name = :name AND column_name = 'number'",
+        {"schema": SCHEMA, "name": table},
+    )
+    if not numbered:
+        return None
+    found = target.value("SELECT pg_get_serial_sequence(:name, 'number')", {"name": f"{SCHEMA}.{table}"})
+    return None if found is None else str(found)
