@@ -1,4 +1,5 @@
-"""Opens the book of the contract, and chooses the database of each test: SQLite, PostgreSQL, or both for the mark `databases`."""
+"""Opens the book of the contract, chooses the database of each test (SQLite, PostgreSQL, or both for the mark `databases`),
+and keeps the tests of a module that share a fixture on one worker."""
 
 from __future__ import annotations
 
@@ -22,6 +23,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("databases") and metafunc.config.getoption("--database") is None:
         metafunc.fixturenames.append("database_of_test")
         metafunc.parametrize("database_of_test", ["sqlite", "postgres"], indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a module sets up once, often a server, would otherwise be set up by every worker."""
+    for item in items:
+        if _shares_with_its_module(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    names = item.fixturenames
+    known = item._fixtureinfo.name2fixturedefs
+    return any(known[name][-1].scope == "module" for name in names if known.get(name))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -71,9 +71,10 @@ class Deletion:
         """Files first: until they are gone, the run can still be found, and deleted again."""
         try:
             self._workspaces.mark_for_deletion(run_id)
-            self._workspaces.remove(run_id)
+            # The stored files of the run name its uploads. If the store is down, nothing is removed here, either.
             self._uploads.release(run_id)
             self._workspaces.remove_stored(run_id)
+            self._workspaces.remove(run_id)
         except OSError as error:
             log.error("the files of a run cannot be removed: %s", error, extra={"run": run_id})
             return False

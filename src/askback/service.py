@@ -34,9 +34,10 @@ from askback.inheritance import Continuable
 from askback.installed.engines import EnginesHere
 from askback.process.homes import Homes
 from askback.process.locks import is_held
-from askback.process.pools import Pools
+from askback.process.pools import Checkpoint, Pools
+from askback.process.stored_artifacts import RunArtifacts, artifacts_of
 from askback.process.tree import Tree
-from askback.process.versions import Version, Versions
+from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool
 from askback.process.workdir_record import WorkdirRecord
 from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
@@ -311,13 +312,13 @@ class Service:
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
         run = await self.store.get(run_id)
-        workspace = self._workspaces.of(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
-        found = await self.pools.files.run_abandonable(
-            lambda checkpoint: Versions(workspace).with_turns(
-                itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), turn
-            )
-        )
+
+        def look(checkpoint: Checkpoint) -> list[Artifact]:
+            view = self._artifacts_of(run_id)
+            return with_turns(view.index(), itertools.islice(view.artifacts(checkpoint), MAX_LISTED), turn)
+
+        found = await self.pools.files.run_abandonable(look)
         return found if run.state.final else await self._masked(run_id, found)
 
     async def _masked(self, run_id: str, found: Sequence[Artifact]) -> Sequence[Artifact]:
@@ -339,15 +340,22 @@ class Service:
             raise Invalid(RefusalCode.INPUT_INVALID, f"the last turn of run {run_id} is {had}", missing)
         return await self.pools.files.run(self._diff, run_id, path, from_turn, to_turn)
 
-    def _history(self, run_id: str, path: str) -> tuple[Versions, Sequence[Version]]:
-        versions = Versions(self._workspaces.of(run_id))
-        known = versions.index().get(path, ())
+    def _artifacts_of(self, run_id: str) -> RunArtifacts:
+        """Call it in a thread."""
+        return artifacts_of(self._workspaces.of(run_id))
+
+    def _opened(self, run_id: str, path: str, view: RunArtifacts) -> BinaryIO:
+        opened = view.open(path)
+        if opened is None:
+            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
+        return opened
+
+    def _history(self, run_id: str, path: str) -> tuple[RunArtifacts, Sequence[Version]]:
+        view = self._artifacts_of(run_id)
+        known = view.index().get(path, ())
         if not known:
-            opened = self._workspaces.of(run_id).open_artifact(path)
-            if opened is None:
-                raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
-            opened.close()
-        return versions, known
+            self._opened(run_id, path, view).close()
+        return view, known
 
     def _diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
         versions, known = self._history(run_id, path)
@@ -361,16 +369,13 @@ class Service:
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
         await self.store.get(run_id)
-        opened = await self.pools.files.run(self._workspaces.of(run_id).open_artifact, path)
-        if opened is None:
-            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
-        return opened
+        return await self.pools.files.run(lambda: self._opened(run_id, path, self._artifacts_of(run_id)))
 
     async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""
         await self.store.get(run_id)
-        workspace, pool = self._workspaces.of(run_id), self.pools.zipping
-        bundle = await pool.run_abandonable(lambda checkpoint: workspace.bundle(max_bytes, checkpoint))
+        pool = self.pools.zipping
+        bundle = await pool.run_abandonable(lambda checkpoint: self._artifacts_of(run_id).bundle(max_bytes, checkpoint))
         return bundle.pieces(pool)
 
     def queue_reason(self, run: Run) -> str | None:

@@ -371,8 +371,7 @@ class Submissions:
     async def _withdraw(self, run_id: str, wanted: Submission, *, reserved: bool) -> None:
         if reserved:
             await self._prewarmed.release(run_id, untouched=not wanted.files)
-            if wanted.files or wanted.env:
-                await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
+            await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
         else:
             await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
 

@@ -104,6 +104,21 @@ def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, 
         assert "newer Askback (format 99" in refused.stderr
 
 
+def test_a_queue_that_does_not_fit_is_refused(world: World, empty: str, server: PostgresServer) -> None:
+    made = on(empty, world, "database", "upgrade", "--json").json
+    assert made["queue_format"] == made["needed_queue_format"]
+    name = empty.partition("@/")[2].partition("?")[0]
+    [(last,)] = server.execute("SELECT max(name) FROM askback.queue_migrations", name)
+    server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{last}'", name)
+    assert on(empty, world, "database", "status", "--json").json["fits"] is False
+    assert "askback database upgrade" in on(empty, world, "runs").stderr
+    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES ('{last}'), ('99.00.00_01_later')", name)
+    for words in (("runs",), ("database", "upgrade"), ("database", "status")):
+        refused = on(empty, world, *words)
+        assert refused.code == 1
+        assert "newer Procrastinate (99.00.00_01_later)" in refused.stderr
+
+
 def test_unusable_addresses_are_explained_without_the_password(world: World, server: PostgresServer) -> None:
     server.execute(f"CREATE ROLE keyholder LOGIN PASSWORD '{PASSWORD}x'")
     host = f"?host={server.folder}"

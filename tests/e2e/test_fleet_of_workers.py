@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from support.data_folder import FINISH, World
 from support.postgres import databases
 from support.program import askback, until, work_folder
 from support.server import Server
-from support.workers import Worker, install_second_engine, know_second_engine
+from support.workers import Worker, install_second_engine, know_second_engine, machine_for_second_engine
 
 ASKING = {"ask": {"interaction_id": "colour", "prompt": "Which colour?"}}
 HELD = [{"touch": "started"}, {"wait_for": "go"}, ASKING]
@@ -38,8 +37,9 @@ class Site:
         return Worker(self.world, *args, env=LEASE | know_second_engine(self.world.folder) | env)
 
     def second_worker(self, *args: str) -> Worker:
-        """Its machine has the engine `second` as well."""
-        return self.worker(*args, **install_second_engine(self.world.folder, sys.executable))
+        """The engine `second` can be installed on its machine, and has one slot there."""
+        env = machine_for_second_engine(self.world.folder)
+        return self.worker(*args, **env, ASKBACK_ENGINES__SECOND__SLOTS="1")
 
     def workers(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get("/v1/workers").json()["items"]
@@ -104,23 +104,26 @@ def test_a_turn_runs_only_on_a_worker_that_has_its_engine(site: Site) -> None:
         run = get(site.client, foreign)
         assert (run["state"], run["queue_reason"]) == ("queued", "no_worker")
         with site.second_worker("--slots", "2", "--engines", "second") as second:
+            until(lambda: len(site.workers()) == 2)
+            assert get(site.client, foreign)["queue_reason"] == "no_worker"
+            install_second_engine(site.world.folder)
             reach(site.client, foreign, "waiting_user")
             until(lambda: site.has("second"))
             assert site.has("scripted")
             held = site.held_run(engine="scripted")
             other = start(site.client, "held", engine="scripted")
             until(lambda: get(site.client, other).get("queue_reason") == "slots")
-            at_second = [site.held_run(engine="second") for _ in range(2)]
-            by_label = {worker["labels"].get("zone"): worker for worker in until_taken(site, [1, 2])}
+            at_second = site.held_run(engine="second")
+            next_there = start(site.client, "held", engine="second")
+            until(lambda: get(site.client, next_there).get("queue_reason") == "engine_slots")
+            by_label = {worker["labels"].get("zone"): worker for worker in until_taken(site, [1, 1])}
             assert [engine["name"] for engine in by_label["eu"]["engines"]] == ["scripted"]
             assert [engine["name"] for engine in by_label[None]["engines"]] == ["second"]
             assert by_label[None]["pid"] == second.process.pid
-            for run_id in (held, *at_second):
+            for run_id in (held, at_second, other, next_there):
+                until(lambda run_id=run_id: (work_folder(site.world, run_id) / "started").exists())
                 site.let_go(run_id)
                 reach(site.client, run_id, "waiting_user")
-            until(lambda: (work_folder(site.world, other) / "started").exists())
-            site.let_go(other)
-            reach(site.client, other, "waiting_user")
             assert second.kill(signal.SIGTERM) == 0
         until(lambda: site.has("second", 0))
 

@@ -17,7 +17,7 @@ from support import postgres
 from support.api import calling, get, over, reach, reply, start, waiting
 from support.data_folder import ASK, FINISH, World
 from support.postgres import databases
-from support.program import Ran, askback, until
+from support.program import Ran, Terminal, askback, until
 from support.server import Server
 
 ENV = {"ASKBACK_SLOTS": "1"}
@@ -69,10 +69,10 @@ def rows_of_database(address: str, like: dict[str, list[dict[str, Any]]]) -> dic
     return found
 
 
-def jobs_of(address: str) -> int:
-    name = address.partition("@/")[2].partition("?")[0]
-    counted = databases.server.execute("SELECT count(*) FROM askback.procrastinate_jobs WHERE status = 'todo'", name)
-    return int(counted[0][0])
+def queued_runs(address: str) -> list[int]:
+    """The numbers of the runs that have a job."""
+    jobs = "SELECT number FROM askback.runs JOIN askback.procrastinate_jobs ON args ->> 'run' = runs.id ORDER BY number"
+    return [number for (number,) in databases.server.execute(jobs, address.partition("@/")[2].partition("?")[0])]
 
 
 def _sorted(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -141,7 +141,8 @@ def test_a_server_goes_on_in_postgresql_with_everything_it_had(world: World, add
     done = importing(world, address, "--json")
     assert done.code == 0, done.stderr
     assert done.json["rows"]["runs"] == len(before["runs"]) == 5
-    assert jobs_of(address) == len(before.pop("queue"))
+    queue = before.pop("queue")
+    assert queued_runs(address) == [row["run"] for row in queue] != []
     after = rows_of_database(address, before)
     assert after.keys() == before.keys()
     for table, rows in before.items():
@@ -218,6 +219,24 @@ def test_what_cannot_be_imported_is_left_as_it_is(world: World, address: str) ->
     assert (full.code, "is not empty" in full.stderr) == (1, True), full.stderr
     no_database = askback(world, "database", "import", str(second))
     assert (no_database.code, "ASKBACK_DATABASE" in no_database.stderr) == (2, True), no_database.stderr
+
+
+ENTRIES = """
+WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 2500)
+INSERT INTO audit (at, actor, via, action) SELECT number, 'ada', 'api', 'run.create' FROM numbers
+"""
+
+
+def test_a_terminal_shows_how_far_an_import_is(world: World, address: str) -> None:
+    world.data_dir.mkdir(parents=True, mode=0o700)
+    with closing(open_writer(world.data_dir / "askback.db")) as connection:
+        connection.execute(ENTRIES)
+    words = ("database", "import", str(world.data_dir))
+    with Terminal(world, *words, env={"ASKBACK_DATABASE": address}) as terminal:
+        shown = terminal.ended()
+    assert shown.code == 0, shown.stderr
+    for text in ("audit: 1000 of 2500", "audit: 2500 of 2500\n", "askback serve --data-dir"):
+        assert text in shown.stderr
 
 
 @pytest.mark.contract("M-10")

@@ -1,14 +1,15 @@
 """Two servers on one PostgreSQL database, one of which dies, is stopped or is cut off while it executes a turn.
 
-The other must not know of its file lock, as if it were on another machine.
+Each has a data folder of its own, as on another machine.
 """
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from support.hanging_proxy import HangingProxy
 from support.postgres import databases
 from support.program import until, work_folder
 from support.server import Server
-
-pytestmark = pytest.mark.long
 
 HELD: list[dict[str, Any]] = [{"touch": "started"}, {"wait_for": "go"}, {"finish": {"colour": "red"}}]
 ENV = {"ASKBACK_SLOTS": "1", "ASKBACK_FLEET__LEASE_SEC": "12"}
@@ -64,30 +63,63 @@ def begun(world: World, run_id: str) -> None:
     sign.unlink()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A turn in progress on one machine, and a server on another."""
+
+    run_id: str
+    first: Server
+    name: str
+    """Of the program that executes the turn."""
+    elsewhere: World
+    client: httpx.Client
+    """Of the server on the other machine."""
+
+
 @contextmanager
-def held_turn(world: World, address: str | None = None) -> Iterator[tuple[Server, httpx.Client, str, str]]:
-    """A server with a turn in progress, another server's client, the run, and the name of the first server."""
+def held_turn(world: World, address: str | None = None) -> Iterator[Held]:
     env = ENV if address is None else {**ENV, "ASKBACK_DATABASE": address}
     with Server(world, env=env) as first, calling(first.url, first.token) as here:
         run_id = start(here, "held")
         begun(world, run_id)
         name, _ = held_by(world, run_id)
         assert name is not None
-        # Another machine does not see it.
-        (world.data_dir / "programs" / f"{name}.lock").unlink()
-        with Server(world, env=ENV) as second, calling(second.url, second.token) as there:
-            yield first, there, run_id, name
+        other = other_machine(world)
+        with Server(other, env=ENV) as second, calling(second.url, second.token) as there:
+            yield Held(run_id=run_id, first=first, name=name, elsewhere=other, client=there)
 
 
-def finished_once(world: World, client: httpx.Client, run_id: str, name: str) -> None:
+def other_machine(world: World) -> World:
+    """Another machine, which has a copy of the files and knows nothing of the file locks."""
+    assert world.database is not None
+    folder = world.folder.with_name(f"{world.folder.name}-other")
+    postgres.address_file(folder).write_text(world.database)
+    with databases.chosen(False):
+        other = World(folder)
+    left_out = shutil.ignore_patterns("programs", "wake", "server.json", "turn.lock")
+    shutil.copytree(world.data_dir, other.data_dir, ignore=left_out)
+    other.skill(HELD, name="held")
+    return other
+
+
+def finished_once(held: Held) -> None:
     """The turn was restarted by another program, and has one end."""
-    begun(world, run_id)
-    worker, epoch = held_by(world, run_id)
-    assert worker != name
+    begun(held.elsewhere, held.run_id)
+    worker, epoch = held_by(held.elsewhere, held.run_id)
+    assert worker != held.name
     assert epoch > 1
-    (work_folder(world, run_id) / "go").touch()
-    assert over(client, run_id)["state"] == "succeeded"
-    ends_once(client, run_id)
+    (work_folder(held.elsewhere, held.run_id) / "go").touch()
+    assert over(held.client, held.run_id)["state"] == "succeeded"
+    ends_once(held.client, held.run_id)
+
+
+def works_again(world: World, held: Held) -> None:
+    """The first program is registered under another name, and executes runs."""
+    of_first = "SELECT 1 FROM askback.programs WHERE name <> %s AND pid = %s AND lease_until > now()"
+    until(lambda: asked(world, of_first, held.name, held.first.process.pid) != [])
+    assert "the lease of this program is lost" in held.first.stderr
+    until(lambda: "this program works again" in held.first.stderr)
+    ends_once(held.client, held.run_id)
 
 
 def ends_once(client: httpx.Client, run_id: str) -> None:
@@ -98,61 +130,57 @@ def ends_once(client: httpx.Client, run_id: str) -> None:
     assert [event["data"]["to"] for event in events if event["type"] == "run.state"].count("succeeded") == 1
 
 
+@pytest.mark.long
 @pytest.mark.contract("M-4")
 def test_the_turn_of_a_killed_program_is_restarted_by_another_machine(world: World) -> None:
-    with held_turn(world) as (first, there, run_id, name):
-        first.kill()
-        finished_once(world, there, run_id, name)
+    with held_turn(world) as held:
+        held.first.kill()
+        finished_once(held)
 
 
+@pytest.mark.long
 @pytest.mark.contract("M-4")
 def test_a_program_that_was_stopped_past_its_lease_changes_nothing_and_works_again(world: World) -> None:
-    with held_turn(world) as (first, there, run_id, name):
-        engines = Tree(mark=run_id).members()
-        first.process.send_signal(signal.SIGSTOP)
+    with held_turn(world) as held:
+        engines = Tree(mark=held.run_id).members()
+        assert engines
+        held.first.process.send_signal(signal.SIGSTOP)
         try:
-            until(lambda: is_over(world, name))
+            until(lambda: is_over(world, held.name))
             # Its guardian has ended them, although the program could not.
-            assert not engines & Tree(mark=run_id).members()
-            finished_once(world, there, run_id, name)
+            assert not living(engines)
+            finished_once(held)
         finally:
-            first.process.send_signal(signal.SIGCONT)
-        of_first = "SELECT 1 FROM askback.programs WHERE name <> %s AND pid = %s AND lease_until > now()"
-        until(lambda: asked(world, of_first, name, first.process.pid) != [])
-        assert "the lease of this program is lost" in first.stderr
-        ends_once(there, run_id)
-        with calling(first.url, first.token) as here:
-            again = start(here, "held")
-            begun(world, again)
-            (work_folder(world, again) / "go").touch()
-            assert over(here, again)["state"] == "succeeded"
+            held.first.process.send_signal(signal.SIGCONT)
+        works_again(world, held)
 
 
 @pytest.mark.contract("M-4")
 def test_a_program_that_is_cut_off_ends_its_engines_before_its_lease_is_over(world: World) -> None:
     assert world.database is not None
-    with HangingProxy(world.database) as proxy, held_turn(world, proxy.address) as (first, there, run_id, name):
-        engines = Tree(mark=run_id).members()
+    with HangingProxy(world.database) as proxy, held_turn(world, proxy.address) as held:
+        engines = Tree(mark=held.run_id).members()
         assert engines
         proxy.hang()
 
         def ended_in_time() -> bool:
-            late = is_over(world, name)
-            living = {pid for pid in engines if Path(f"/proc/{pid}").exists() and not _is_zombie(pid)}
-            assert not (late and living), "an engine lives longer than the lease of its program"
-            return not living
+            late = is_over(world, held.name)
+            left = living(engines)
+            assert not (late and left), "an engine lives longer than the lease of its program"
+            return not left
 
         until(ended_in_time)
-        finished_once(world, there, run_id, name)
+        finished_once(held)
         proxy.proceed()
-        of_first = "SELECT 1 FROM askback.programs WHERE name <> %s AND pid = %s AND lease_until > now()"
-        until(lambda: asked(world, of_first, name, first.process.pid) != [])
-        ends_once(there, run_id)
-        assert os.waitpid(first.process.pid, os.WNOHANG) == (0, 0)
+        works_again(world, held)
 
 
-def _is_zombie(pid: int) -> bool:
+def living(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if _state(pid) not in "ZX"}
+
+
+def _state(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"

@@ -40,7 +40,7 @@ os.lseek(0, 0, os.SEEK_SET)
 """
 
 
-@pytest.mark.parametrize("sandbox", ["on", "auto", "off"])
+@pytest.mark.parametrize("sandbox", [pytest.param("on", marks=pytest.mark.long), "auto", "off"])
 def test_an_engine_cannot_rewrite_the_record_of_its_prompt(tmp_path: Path, sandbox: str) -> None:
     world = World(tmp_path)
     skill = world.skill([])

@@ -41,6 +41,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         with Server(first, env=ENV) as one:
             second.data_dir.mkdir(parents=True, mode=0o700)
             # The files of runs and packages, and the locks of programs, are those of one disk.
+            for name in ("runs", "packages", "programs"):
+                (first.data_dir / name).mkdir(mode=0o700, exist_ok=True)
             for name in ("runs", "packages", "programs", "database-id"):
                 (second.data_dir / name).symlink_to(first.data_dir / name)
             with Server(second, env=ENV) as other:

@@ -27,7 +27,7 @@ os.execv(program[0], [*program, *sys.argv[1:]])
 
 
 @pytest.mark.contract("Q-3")
-@pytest.mark.parametrize("sandbox", ["on", "auto", "off"])
+@pytest.mark.parametrize("sandbox", [pytest.param("on", marks=pytest.mark.long), "auto", "off"])
 def test_no_file_answer_lands_outside_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str) -> None:
     home = tmp_path / "user"
     victim = home / ".config" / "autostart"

@@ -10,7 +10,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -94,8 +94,17 @@ def test_the_document_tells_the_truth(target: Target, method: str, path: str, mo
         send()
 
 
+def hurry(case: Case) -> None:
+    """A valid time to wait is waited for: a minute becomes a second."""
+    query = case.query or {}
+    with suppress(TypeError, ValueError):
+        if 1 < float(query.get("wait", 0)) <= 60:
+            query["wait"] = float(query["wait"]) / 60
+
+
 def aim(case: Case, target: Target, chance: random.Random) -> None:
     """Half of the time at something that is there."""
+    hurry(case)
     real = {"run_id": target.runs, "link": target.links, "skill_id": ("quick", "open"), "path": ("deep/a b.txt",)}
     for name in case.path_parameters or {}:
         if name in real and chance.random() < 0.5:

@@ -30,6 +30,7 @@ def test_the_api_and_the_command_refuse_a_name_with_the_whole_rule(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.sqlite
 def test_an_earlier_token_with_the_name_of_askback_stays_valid(tmp_path: Path) -> None:
     world = World(tmp_path)
     made = askback(world, "tokens", "create", "before", "--scope", "read", "--json").json

@@ -233,8 +233,9 @@ def test_a_filter_cannot_leave_the_restriction(case: Case, label: str) -> None:
 
 
 @pytest.mark.contract("N-5")
-def test_metrics_are_not_for_a_restricted_token(case: Case) -> None:
-    refused(case.restricted.get("/metrics"), 403, "SCOPE_MISSING")
+@pytest.mark.parametrize("path", ["/metrics", "/v1/workers"])
+def test_metrics_and_workers_are_not_for_a_restricted_token(case: Case, path: str) -> None:
+    refused(case.restricted.get(path), 403, "SCOPE_MISSING")
 
 
 @pytest.mark.contract("N-5")

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.skipif(
     reason="bubblewrap is not installed or does not work here",
 )
 
-SANDBOXED = ("on", "auto")
+SANDBOXED = (pytest.param("on", marks=pytest.mark.long), "auto")
+"""Where bubblewrap works, both are the same sandbox."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from askback.process import versions as module
-from askback.process.versions import Version, Versions
+from askback.process.versions import Version, Versions, with_turns
 from askback.process.workspace import Artifact, Workspace, Workspaces
 
 
@@ -228,7 +228,7 @@ def test_a_recording_that_is_ended_leaves_nothing_of_it(workspace: Workspace, ar
 
 def test_artifacts_know_the_turn_that_changed_them_last(workspace: Workspace, artifacts: Artifacts) -> None:
     def now(current: int | None) -> list[tuple[str, int | None, bool]]:
-        found: list[Artifact] = Versions(workspace).with_turns(workspace.artifacts(), current)
+        found: list[Artifact] = with_turns(Versions(workspace).index(), workspace.artifacts(), current)
         return [(each.path, each.turn, each.comparable) for each in found]
 
     artifacts.write("a", "one")

@@ -26,7 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _mark_long(item: pytest.Item) -> None:
     """With an engine that starts slowly, `make test` runs only the tests for every engine."""
     case = getattr(item, "callspec", None)
-    engine = None if case is None else ENGINES.get(case.params.get("engine"))
+    named = {} if case is None else case.params
+    engine = next((ENGINES[named[each]] for each in ("engine", "talk") if named.get(each) in ENGINES), None)
     if engine is not None and engine.slow_start and item.get_closest_marker("every_engine") is None:
         item.add_marker(pytest.mark.long)
 

@@ -24,6 +24,8 @@ from askback.engines.base import Completed, Probe, Reply, ResidentEngine, Stream
 from support.terminal import Talk, write_files
 
 DEADLINE_SEC = 120
+SLOW = ("qwen", "opencode")
+"""Left to `make long`: gemini starts fastest of the programs that are not ours."""
 LONG = "All of it:\n" + "line @notes.txt /quit \n" * 45_000
 
 
@@ -56,7 +58,7 @@ def talk_with(name: str, double: ModelDouble, folder: Path, **changes: Any) -> T
 
 
 @pytest.mark.contract("W-6", "X-9", "H-7")
-@pytest.mark.parametrize("name", ["gemini", "qwen", "opencode", "iflow"])
+@pytest.mark.parametrize("name", ["gemini", *(pytest.param(each, marks=pytest.mark.long) for each in SLOW), "iflow"])
 def test_one_process_takes_turn_after_turn(name: str, double: ModelDouble, tmp_path: Path) -> None:
     texts = ["-x first\nsee @notes.txt 𝕏 \u2028 ", "/quit now @notes.txt", "$go /help\n\n", LONG]
     changes = {"model": f"double/{MODEL}"} if name == "opencode" else {}

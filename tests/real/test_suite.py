@@ -117,7 +117,6 @@ def test_a_wrong_output_is_repaired_in_the_same_session(stage: Stage, double: Mo
 
 
 @pytest.mark.contract("T-8", "C-5")
-@pytest.mark.every_engine
 def test_the_engines_own_way_of_asking_neither_hangs_nor_goes_on(stage: Stage, double: ModelDouble) -> None:
     engine = stage.engine
     double.play(call_tool(engine.ask_tool, engine.ask_arguments), say(question()))
@@ -156,7 +155,6 @@ def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) 
 
 
 @pytest.mark.contract("B-1", "B-4", "H-12")
-@pytest.mark.every_engine
 def test_a_turn_killed_in_the_middle_is_taken_up_with_the_reply_once(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     held = hang()

@@ -26,7 +26,6 @@ def ask_tool_on(stage: Stage) -> None:
         stage.add_engine_setting("extra_args = ['--settings={}']")
 
 
-@pytest.mark.every_engine
 @pytest.mark.contract("F-4", "F-5")
 def test_a_malformed_question_is_corrected_and_its_answer_resumes_the_session(
     stage: Stage, double: ModelDouble

@@ -81,7 +81,6 @@ async def processes(app: App, run_id: str) -> list[str]:
     return [each.data["process"] for each in events if each.type is EventType.TURN_STARTED and "process" in each.data]
 
 
-@pytest.mark.every_engine
 @pytest.mark.contract("F-5", "V-2")
 def test_two_answers_of_a_warm_run_are_results_of_their_calls(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()

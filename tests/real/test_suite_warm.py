@@ -59,7 +59,6 @@ def assert_heard_once(request: Request, questions: list[str], replies: list[str]
 
 
 @pytest.mark.contract("V-1", "V-2")
-@pytest.mark.every_engine
 def test_a_reply_goes_into_the_process_that_asked(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(question()), say(question("Which size?", "size")), say(finish("green")))

@@ -24,7 +24,6 @@ def left_in(repo: Path, stage: Stage) -> dict[str, bytes | str]:
 
 
 @pytest.mark.contract("J-6", "H-11")
-@pytest.mark.every_engine
 def test_an_engine_changes_the_repository_asks_and_goes_on_there(
     stage: Stage, double: ModelDouble, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from support.postgres import databases
 if TYPE_CHECKING:
     from askback.store.postgres.connection import PostgresConnection
 
-FILES = ("writes", "deletion", "chats", "open_questions", "outbox", "reads", "statistics", "audit")
+FILES = ("writes", "deletion", "chats", "open_questions", "outbox", "reads", "statistics", "audit", "queue")
 FOR_PEOPLE = {"count_runs", "inbox_count", "labelled_days"}
 """Statements that may read all there is, and a part of others."""
 SMALL = ("webhooks",)
@@ -42,7 +42,20 @@ TEXTS |= {
     "host",
     "secret",
 }
-TEXTS |= {"kind", "states", "remind_after", "error", "code", "actor", "via", "action", "run_id", "object", "address"}
+TEXTS |= {
+    "lane",
+    "kind",
+    "states",
+    "remind_after",
+    "error",
+    "code",
+    "actor",
+    "via",
+    "action",
+    "run_id",
+    "object",
+    "address",
+}
 
 
 @pytest.fixture
@@ -90,7 +103,12 @@ def test_no_statement_scans_a_table_in_postgres(connection: PostgresConnection) 
     scanned = {}
     for file in FILES:
         for name, sql in connection.statements(file).items():
-            if ("INSERT" in sql and "SELECT" not in sql) or "{" in sql or name in FOR_PEOPLE:
+            if (
+                sql.startswith("CREATE")
+                or ("INSERT" in sql and "SELECT" not in sql)
+                or "{" in sql
+                or name in FOR_PEOPLE
+            ):
                 continue
             if found := scans(connection, sql):
                 scanned[f"{file}.{name}"] = found

@@ -173,6 +173,22 @@ def test_keys_of_a_data_folder_are_taken_over_by_a_database_without_any(
     assert caplog.text == ""
 
 
+def test_a_record_that_cannot_be_read_is_ignored_and_left_as_it_is(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from askback.store.postgres import open_records
+
+    notes = open_records(address).collection("notes", Note)
+    with notes.changing() as changed:
+        changed |= {name: Note(digest=name) for name in ("a", "b")}
+    databases.server.execute("UPDATE askback.records SET doc = '{' WHERE key = 'a'", _name(address))
+    assert list(notes.read()) == ["b"]
+    assert "a record is ignored: the records 'notes' in the database cannot be read" in caplog.text
+    with pytest.raises(Unavailable, match="cannot be read"), notes.changing():
+        pass
+    assert databases.server.execute("SELECT doc FROM askback.records WHERE key = 'a'", _name(address)) == [("{",)]
+
+
 @pytest.mark.parametrize("forward", [False, True], ids=["before it arrives", "after it arrived"])
 def test_a_change_whose_connection_is_cut_at_any_statement_happens_once(address: str, forward: bool) -> None:
     from askback.store.postgres import open_records

@@ -34,6 +34,7 @@ STATEMENTS = {
     **statements("chats"),
     **{f"open_questions.{name}": sql for name, sql in statements("open_questions").items()},
     **statements("outbox"),
+    **statements("queue"),
     **{
         name: sql
         for name, sql in statements("reads").items()
@@ -171,6 +172,7 @@ READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "closed questions": lambda connection: reads.closed_questions(connection, None, 3),
     "queued": lambda connection: reads.queued(connection, ["me"], without_engines=["full"], limit=3),
     "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], without_engines=[], limit=3),
+    "longest queued": lambda connection: reads.longest_queued(connection, ["me", "crowd"]),
     "held": reads.held,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),

@@ -33,9 +33,7 @@ def open_store(store_address: str) -> Iterator[Callable[[], BlockingFiles]]:
 
         address = read_address(store_address)
         opened.append(
-            BlockingFiles(
-                lambda: ObjectStoreFiles(address) if isinstance(address, StoreAddress) else FolderFiles(address)
-            )
+            BlockingFiles(ObjectStoreFiles(address) if isinstance(address, StoreAddress) else FolderFiles(address))
         )
         return opened[-1]
 

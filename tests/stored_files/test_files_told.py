@@ -36,6 +36,12 @@ def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -
     assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in ran.stdout + ran.stderr
 
 
+def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:
+    stored = world.folder / "stored"
+    ran = askback(world, "skills", "install", world.skill([FINISH]), "--json", env={"ASKBACK_FILES": str(stored)})
+    assert [path.name for path in (stored / "packages").iterdir()] == [f"{ran.json['digest']}.tar.zst"]
+
+
 def test_a_wrong_address_of_files_is_a_wrong_setting(world: World) -> None:
     skill = world.skill([FINISH])
     for address in ("bucket", "s3://key:secret@bucket", "s3://bucket?secret=x"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import zipfile
 from pathlib import Path
 
 import httpx
@@ -12,8 +14,10 @@ from askback.core.errors import Unavailable
 from askback.core.runs import RunState
 from askback.files.tree import remove_tree
 from support.api import over as api_over
-from support.api import start
-from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
+from support.api import reply, start
+from support.api import waiting as api_waiting
+from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
+from support.object_store import Bucket, Door
 from support.server import Server
 
 FILE = {"type": "object", "required": ["plan"], "properties": {"plan": {"type": "string", "x-input-source": "file"}}}
@@ -40,7 +44,7 @@ def test_an_upload_is_used_without_the_machine_that_took_it(world: World) -> Non
         staged = world.data_dir / "runs" / run_id / "work" / "inputs" / "plan" / "plan.txt"
         assert staged.read_bytes() == b"the plan"
         assert client.delete(f"/v1/runs/{run_id}").status_code == 204
-        assert [path for path in stored.rglob("*") if path.is_file()] == []
+        assert [path.parent.name for path in stored.rglob("*") if path.is_file()] == ["packages"]
         # The store is down: nothing is accepted that needs it.
         stored.rename(world.folder / "elsewhere")
         refused = client.post("/v1/uploads", files={"file": ("plan.txt", b"the plan")})
@@ -98,5 +102,90 @@ def test_no_turn_starts_while_the_store_is_down(world: World) -> None:
             elsewhere.rename(stored)
             ended = await over(app, run.id)
             assert (ended.state, ended.attempt_number) == (RunState.SUCCEEDED, 2)
+
+    run_async(main)
+
+
+WRITE = {"write": {"path": "artifacts/plan.txt", "text": "one\n"}}
+REWRITE = {"write": {"path": "artifacts/plan.txt", "text": "{{reply}}\n"}}
+
+
+def test_artifacts_are_served_without_the_machine_that_made_them(world: World) -> None:
+    world.skill([WRITE, ASK], [REWRITE, FINISH], name="writing")
+    stored = world.folder / "stored"
+    with (
+        Server(world, env={"ASKBACK_FILES": str(stored)}) as server,
+        httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {server.token}"}, timeout=60) as client,
+    ):
+        run_id = api_waiting(client, "writing")
+        reply(client, run_id, "red")
+        api_over(client, run_id)
+        run = f"/v1/runs/{run_id}"
+        paths = ("artifacts", "artifacts/plan.txt", "versions?path=plan.txt", "diff?path=plan.txt&from=1", "bundle")
+        before = [client.get(f"{run}/{path}") for path in paths]
+        remove_tree(world.data_dir / "runs")
+        after = [client.get(f"{run}/{path}") for path in paths]
+        assert [each.status_code for each in after] == [200] * len(paths)
+        assert [each.content for each in after[:-1]] == [each.content for each in before[:-1]]
+        assert (after[1].text, "-one\n+red\n" in after[3].json()["diff"]) == ("red\n", True)
+        with zipfile.ZipFile(io.BytesIO(after[-1].content)) as archive:
+            assert archive.read("plan.txt") == b"red\n"
+        assert client.get(f"{run}/artifacts/none").status_code == 404
+        # While the store is down, and again afterwards.
+        stored.rename(world.folder / "elsewhere")
+        down = [client.get(f"{run}/{path}") for path in paths] + [client.delete(run)]
+        assert {(each.status_code, each.json()["code"]) for each in down} == {(503, "FILES_UNAVAILABLE")}
+        assert client.get(run).status_code == 200
+        (world.folder / "elsewhere").rename(stored)
+        assert client.get(f"{run}/artifacts/plan.txt").text == "red\n"
+        assert client.delete(run).status_code == 204
+        assert [path.parent.name for path in stored.rglob("*") if path.is_file()] == ["packages"]
+
+
+def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    go, begun = world.folder / "go", world.folder / "begun"
+    skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
+
+    async def main() -> None:
+        async with world.working(f'files = "{bucket.address}"') as app:
+            run_id = (await submit(app, skill, mode="auto")).id
+            await until(begun.exists)
+            bucket.turn(Door.REFUSING)
+            go.touch()
+            assert app.files is not None
+            with pytest.raises(Unavailable):
+                await app.files.check()
+            # The engine has ended, and the run has not.
+            await until(lambda: "cannot be stored, trying again" in caplog.text)
+            assert (await app.store.get(run_id)).state is RunState.RUNNING
+            bucket.turn(Door.OPEN)
+            ended = await over(app, run_id)
+            assert (ended.state, ended.attempt_number, ended.epoch) == (RunState.SUCCEEDED, 1, 1)
+            kept = await app.files.list(f"runs/{run_id}/artifacts/")
+            assert [each.key.rpartition("/")[2] for each in kept] == ["001-001.json"]
+
+    run_async(main)
+
+
+def test_a_turn_whose_files_are_not_stored_is_executed_by_the_next_program(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    go, begun = world.folder / "go", world.folder / "begun"
+    skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
+    stored, elsewhere = world.folder / "stored", world.folder / "elsewhere"
+    config = f'files = "{stored}"'
+
+    async def main() -> None:
+        async with world.working(config, serving=True) as app:
+            run_id = (await submit(app, skill, mode="auto")).id
+            await until(begun.exists)
+            stored.rename(elsewhere)
+            go.touch()
+            await until(lambda: "cannot be stored, trying again" in caplog.text)
+        elsewhere.rename(stored)
+        async with world.working(config, serving=True) as app:
+            ended = await over(app, run_id)
+            assert (ended.state, ended.restarts) == (RunState.SUCCEEDED, 0)
+            assert [each.path for each in await app.service.artifacts(run_id)] == ["plan.txt"]
 
     run_async(main)

@@ -1,4 +1,4 @@
-"""A proxy in front of a PostgreSQL server that cuts the connection at a chosen statement."""
+"""A proxy in front of a PostgreSQL server that cuts the connection at a chosen statement, or stops forwarding there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from typing import Self
 _NAME = ".s.PGSQL.5432"
 _ENDS_OF_STATEMENTS = b"QS"
 """A simple query, and the end of an extended one."""
+_PARTS_OF_STATEMENTS = b"PBDEC"
+"""Of an extended query. They are forwarded together with its end, as they come in one packet."""
+_NOTICED_SEC = 3.0
 
 
 class CuttingProxy:
@@ -28,13 +31,19 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._left: int | None = None
         self._forward = False
+        self._hang = False
+        self._hung: list[socket.socket] = []
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, statement: int, *, forward: bool) -> None:
-        """Cut at the `statement`-th statement from now on, before it reaches the server, or right after (`forward`)."""
+    def arm(self, statement: int, *, forward: bool, hang: bool = False) -> None:
+        """Cut at the `statement`-th statement from now on, before it reaches the server, or right after (`forward`).
+
+        `hang`: as if the network dropped all packets of the connection from then on, also those that close it. The server
+        notices that after a few seconds, as it does by keepalives.
+        """
         with self._lock:
-            self._left, self._forward = statement, forward
+            self._left, self._forward, self._hang = statement, forward, hang
 
     def disarm(self) -> bool:
         """Whether the connection was cut."""
@@ -52,23 +61,32 @@ class CuttingProxy:
                 except OSError:
                     client.close()
                     continue
-                threading.Thread(target=self._pump_statements, args=(client, server), daemon=True).start()
-                threading.Thread(target=_pump, args=(server, client), daemon=True).start()
+                hung = threading.Event()
+                threading.Thread(target=self._pump_statements, args=(client, server, hung), daemon=True).start()
+                threading.Thread(target=_pump, args=(server, client, hung), daemon=True).start()
 
-    def _pump_statements(self, client: socket.socket, server: socket.socket) -> None:
+    def _pump_statements(self, client: socket.socket, server: socket.socket, hung: threading.Event) -> None:
         """Forward message by message: the first has no type, all others have one."""
         with contextlib.suppress(OSError):
-            has_type = False
+            has_type, message = False, b""
             while True:
                 head = _exactly(client, 5 if has_type else 4)
                 size = int.from_bytes(head[-4:], "big") - 4
-                message = head + _exactly(client, size)
+                message += head + _exactly(client, size)
+                if has_type and head[:1] in _PARTS_OF_STATEMENTS:
+                    continue
                 cut = has_type and head[:1] in _ENDS_OF_STATEMENTS and self._is_due()
+                if cut and self._hang:
+                    hung.set()
+                    self._hung.append(client)
+                    threading.Timer(_NOTICED_SEC, _end, (server,)).start()
                 if not cut or self._forward:
                     server.sendall(message)
+                if hung.is_set():
+                    return
                 if cut:
                     break
-                has_type = True
+                has_type, message = True, b""
         _end(client)
         _end(server)
 
@@ -93,13 +111,18 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for connection in self._hung:
+            _end(connection)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(source: socket.socket, target: socket.socket, hung: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
-            target.sendall(data)
+            if not hung.is_set():
+                target.sendall(data)
+    if hung.is_set():
+        return
     _end(source)
     _end(target)
 

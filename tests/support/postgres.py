@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,21 @@ class PostgresServer:
         self._process.kill()
         self._process.wait(DEADLINE_SEC)
 
+    def freeze(self) -> None:
+        """Suspend all of its processes: connections are accepted by the system, and nobody answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        for pid in _children(self._process.pid):
+            _signal_quietly(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        for pid in (*_children(self._process.pid), self._process.pid):
+            _signal_quietly(pid, signal.SIGCONT)
+
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
+            self.thaw()
             self.crash()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -194,6 +207,11 @@ class PostgresServer:
             command, capture_output=True, text=True, timeout=DEADLINE_SEC, check=False, cwd="/", **self._identity
         )
         assert ran.returncode == 0, ran.stderr
+
+
+def _signal_quietly(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _children(parent: int) -> list[int]:

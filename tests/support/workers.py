@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,15 @@ def know_second_engine(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder / "site")}
 
 
-def install_second_engine(folder: Path, python: str) -> dict[str, str]:
-    """The variables of a program that has it."""
+def machine_for_second_engine(folder: Path) -> dict[str, str]:
+    """The variables of a program on whose machine it can be installed."""
+    return {**know_second_engine(folder), "PATH": f"{folder / 'programs'}:{os.defpath}"}
+
+
+def install_second_engine(folder: Path) -> None:
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
-    link = programs / "second-engine"
-    link.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
-    link.chmod(0o755)
-    return {**know_second_engine(folder), "PATH": f"{programs}:{os.defpath}"}
+    made = programs / "new"
+    made.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    made.chmod(0o755)
+    made.rename(programs / "second-engine")

@@ -195,7 +195,8 @@ def test_without_a_collector_runs_succeed_and_lost_spans_are_counted(world: Worl
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nobody = Collector(receiver=Receiver(port=closed.getsockname()[1]))
-        with serving(world, nobody) as (server, client):
+        # How long the exporter tries again, instead of ten seconds.
+        with serving(world, nobody, OTEL_EXPORTER_OTLP_TIMEOUT="2") as (server, client):
             answered(client)
             until(lambda: lost_spans(client, "failed") > 0)
             lost = lost_spans(client, "failed")

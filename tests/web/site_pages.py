@@ -131,12 +131,23 @@ def sign_in(server: Server, context: BrowserContext, *, scripts: bool = True) ->
     return url
 
 
+def take_session(server: Server, context: BrowserContext) -> str:
+    """Sign in without a page, which would cost more than many a test: the cookie is that of a session by HTTP."""
+    headers = server.session()
+    url = f"http://{headers['host']}"
+    name, _, value = headers["cookie"].partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": url, "httpOnly": True, "sameSite": "Strict"}])
+    return url
+
+
 @contextmanager
-def signed_in(server: Server, browser: Browser, **how: Any) -> Iterator[Site]:
-    """Ends with a look at whether the pages' scripts did well."""
+def signed_in(server: Server, browser: Browser, *, by_page: bool = False, **how: Any) -> Iterator[Site]:
+    """Ends with a look at whether the pages' scripts did well. `by_page`: signs in as a user does."""
     context = browser.new_context(**({"locale": "en-GB", "timezone_id": "UTC"} | how))
     be_patient(context)
-    site = Site(server, context, sign_in(server, context, scripts=how.get("java_script_enabled", True)))
+    scripts = how.get("java_script_enabled", True)
+    url = sign_in(server, context, scripts=scripts) if by_page else take_session(server, context)
+    site = Site(server, context, url)
     try:
         yield site
         assert site.mistakes == []

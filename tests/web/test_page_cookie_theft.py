@@ -269,7 +269,10 @@ def test_a_browser_that_signs_in_again_has_one_session(
 def test_signed_in_browsers_are_listed_and_signed_out_on_the_page(
     furnished_server: FurnishedServer, browser: Browser
 ) -> None:
-    with signed_in(furnished_server, browser) as site, signed_in(furnished_server, browser) as other:
+    with (
+        signed_in(furnished_server, browser, by_page=True) as site,
+        signed_in(furnished_server, browser, by_page=True) as other,
+    ):
         page = site.open("/")
         page.get_by_role("link", name="Signed-in browsers").click()
         own = page.locator("#sessions > li", has_text="This browser")

@@ -99,7 +99,7 @@ def test_what_cannot_be_loaded_says_so_and_is_tried_again(site: Site) -> None:
 def test_without_scripts_the_list_is_there_and_each_file_by_its_link(
     furnished_server: FurnishedServer, browser: Browser
 ) -> None:
-    with signed_in(furnished_server, browser, java_script_enabled=False) as site:
+    with signed_in(furnished_server, browser, by_page=True, java_script_enabled=False) as site:
         run_id = wire.waiting(site.api, "writing")
         page = site.open(f"/runs/{run_id}")
         page.locator("summary", has_text="b.txt").click()

@@ -46,7 +46,9 @@ def files(app: App) -> Files:
 
 
 async def keys(app: App, run: Run) -> list[str]:
-    return sorted(each.key for each in await files(app).list(f"runs/{run.id}/"))
+    """What is stored of the run, without its artifacts and raw output."""
+    stored = [each.key for each in await files(app).list(f"runs/{run.id}/")]
+    return sorted(key for key in stored if key.split("/")[2] not in ("artifacts", "contents", "turns"))
 
 
 def lose(app: App, run: Run) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from askback.bootstrap import App
+from askback.core.errors import NotFound
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy
 from askback.core.runs import RunState
@@ -27,10 +29,10 @@ DECIDED = {"interactive_require_user_reply": False, "session_timeout_sec": HOUR}
 
 
 def config(hook: Receiver, phone: Receiver) -> str:
-    """A reminder after half an hour, an announcement ten minutes before a deadline, and a digest two hours from now."""
+    """A reminder after half an hour, an announcement ten minutes before a deadline, a digest two hours from now."""
     at = datetime.now(UTC) + timedelta(hours=2)
     return (
-        f'{ALLOWED}[notifications.digest]\nat = ["{at:%H:%M}"]\ntz = "UTC"\n'
+        f'{ALLOWED}[retention]\ndays = 0.5\n[notifications.digest]\nat = ["{at:%H:%M}"]\ntz = "UTC"\n'
         "[notifications.reminders]\nbefore_deadline_sec = 600\n"
         f'[[webhooks]]\nurl = "{hook.url}"\nreminders = {{after_sec = [{HOUR // 2}]}}\n'
         f'[[webhooks]]\nurl = "{phone.url}"\nkind = "ntfy"\nstates = []\ndigest = true\n'
@@ -57,7 +59,7 @@ async def hand_over(world: World, leader: App, other: App) -> None:
     await leader.programs.leads_no_more()
 
 
-async def decided_once(app: App, skill: str, time: PassingTime, hook: Receiver, *, reminders: int) -> None:
+async def decided_once(app: App, skill: str, time: PassingTime, hook: Receiver, *, reminders: int) -> str:
     """A question that nobody answers until its deadline. There are so many reminders then, of all questions."""
     run = await waiting(app, (await submit(app, skill, options=DECIDED)).id)
     time.passes(HOUR - 300)
@@ -74,6 +76,14 @@ async def decided_once(app: App, skill: str, time: PassingTime, hook: Receiver, 
     assert await announced() == 1
     (asked,) = await app.store.interactions(run.id)
     assert asked.answered_by is AnsweredBy.AUTO_DECIDE
+    return run.id
+
+
+async def is_removed(app: App, run_id: str) -> None:
+    with suppress(NotFound):
+        while True:
+            await app.store.get(run_id)
+            await asyncio.sleep(0.01)
 
 
 def reminded(hook: Receiver) -> Counter[str]:
@@ -97,13 +107,16 @@ def test_each_duty_is_done_once_and_taken_over_by_the_next_leader(
             async with world.working(settings, serving=True) as two:
                 # Reminded of, in digests, and never answered.
                 await waiting(two, (await submit(two, skill)).id)
-                await decided_once(two, skill, time, hook, reminders=2)
+                old = [await decided_once(two, skill, time, hook, reminders=2)]
                 await hand_over(world, one, two)
-                await decided_once(one, skill, time, hook, reminders=3)
+                old += [await decided_once(one, skill, time, hook, reminders=3)]
                 await until(lambda: len(phone.came) == 1)
                 await hand_over(world, two, one)
                 time.passes(24 * HOUR)
                 await until(lambda: len(phone.came) == 2)
+                # Retention has its turn once a day.
+                for run_id in old:
+                    await is_removed(two, run_id)
         assert set(reminded(hook).values()) == {1}
         assert len(reminded(hook)) == 3
         assert len(phone.came) == 2

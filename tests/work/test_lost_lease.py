@@ -81,6 +81,7 @@ async def refused_writes(app: App, run: Run) -> None:
         await app.store.append(run.id, epoch, ())
 
 
+@pytest.mark.contract("M-4")
 def test_a_turn_of_a_lost_lease_ends_and_is_restarted_under_a_higher_epoch(world: World) -> None:
     skill = world.skill(HELD)
 

@@ -20,6 +20,7 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
+from askback.programs import locked
 from askback.store.base import RunFilter, move
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
@@ -369,7 +370,7 @@ def test_a_run_that_a_living_program_took_over_meanwhile_is_not_taken_from_it(tm
 def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_LOCK_WAIT_SEC", 0.01)
+    monkeypatch.setattr(locked, "_LOCK_WAIT_SEC", 0.01)
     world = World(tmp_path)
     skill = world.skill([FINISH])
 

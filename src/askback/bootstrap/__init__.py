@@ -241,7 +241,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
         # While the program is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
         programs.on_renewed(spawner.extend_lease)
-        await check_sandbox(settings, spawner)
+        if role.executes:
+            await check_sandbox(settings, spawner)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,
@@ -533,7 +534,8 @@ def open_library(
     files: BlockingFiles | None = None,
 ) -> Library:
     """`records` and `files` are those of a program that is open. A command needs neither."""
-    files = files or blocking_files(settings)
+    if files is None and open_files(settings) is not None:
+        files = blocking_files(settings)
     known = registry.engines() if engines is None else engines
     return Library(
         settings.data_dir,

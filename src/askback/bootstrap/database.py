@@ -20,14 +20,15 @@ INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx inj
 def postgres_address(settings: Settings) -> str | None:
     """The address of the PostgreSQL database; None if the runs are in the data folder.
 
-    Raises `Unavailable` if the package of the extra `postgres` is missing.
+    Raises `Unavailable` if a package of the extra `postgres` is missing.
     """
     if settings.database in (None, "sqlite"):
         return None
     try:
+        import procrastinate  # noqa: F401
         import psycopg  # noqa: F401
     except ImportError as error:
-        message = f"`database` names a PostgreSQL server, but psycopg is not installed; {INSTALL}"
+        message = f"`database` names a PostgreSQL server, but {error.name} is not installed; {INSTALL}"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from error
     return settings.database
 
@@ -47,7 +48,7 @@ async def open_store(settings: Settings) -> Store:
 
 
 def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
-    """The records that belong to an open store. A server keeps them up to date."""
+    """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:
         return FileRecords(settings.data_dir)
     from askback.store.postgres import PostgresStore

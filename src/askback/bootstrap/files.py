@@ -45,10 +45,7 @@ def _made(address: Path | StoreAddress) -> Files:
 
 def blocking_files(settings: Settings) -> BlockingFiles | None:
     """The same store, for threads. A folder that has vanished meanwhile is not created again."""
-    if settings.files is None:
-        return None
-    address = read_address(settings.files)
-    return BlockingFiles(lambda: _made(address))
+    return None if settings.files is None else BlockingFiles(_made(read_address(settings.files)))
 
 
 def shared_folder(settings: Settings) -> list[Path]:

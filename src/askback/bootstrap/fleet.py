@@ -84,6 +84,7 @@ def make_offering(
         labels=settings.worker.labels if role is Role.WORKER else {},
         draining=lambda: worker.draining,
         publish=publish,
+        changed=worker.look_again,
     )
 
 

@@ -116,11 +116,12 @@ def _is_writable(folder: Path) -> bool:
 
 
 def make_metrics(app: App, streams: Streams | None = None) -> Metrics:
-    exporter = app.exporter
+    exporter, fleet = app.exporter, app.fleet
     metrics = Metrics(
         Gauges(
-            slots_total=app.slots.total,
+            slots_total=app.slots.total if app.role.executes else 0,
             slots_taken=lambda: app.slots.taken,
+            workers=lambda: 1 if fleet is None else len(fleet.working),
             streams=lambda: 0 if streams is None else streams.count,
             loop_lag_sec=lambda: app.vitals.loop_lag_sec,
             warm_processes=lambda: app.warm.count,
@@ -147,7 +148,8 @@ async def send_metrics(app: App, metrics: Metrics) -> None:
     try:
         while True:
             await asyncio.sleep(app.settings.telemetry.metrics_sec)
-            await metrics.refresh(app.store)
+            if app.role.serves:
+                await metrics.refresh(app.store)
             exporter.send_metrics(tuple(metrics.registry.collect()))
     finally:
         exporter.send_metrics(tuple(metrics.registry.collect()))

@@ -29,7 +29,6 @@ def worker_site(app: App) -> WorkerSite:
         health=partial(health, app),
         readiness=partial(readiness, app),
         metrics=metrics,
-        store=app.store,
         find=make_tokens(app.settings, app.records, app.clock),
         failures=FailedSignIns(app.settings.server.failed_sign_ins),
     )

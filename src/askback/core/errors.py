@@ -209,7 +209,7 @@ REFUSAL_MEANINGS: dict[RefusalCode, str] = {
     RefusalCode.STORE_NEWER: "The database was written by a newer version of Askback.",
     RefusalCode.STORE_CORRUPT: "The database is damaged; it was left untouched.",
     RefusalCode.STORE_READ_ONLY: "The database cannot be written to.",
-    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used.",
+    RefusalCode.STORE_UNUSABLE: "The database cannot be opened or used; try again after `Retry-After`.",
     RefusalCode.FILES_UNAVAILABLE: "The store of `files`, such as a bucket, cannot be used; the message says why.",
     RefusalCode.DISK_FULL: "The disk is full; everything stored before is safe.",
     RefusalCode.FILES_UNREMOVABLE: "Files of the run cannot be removed; the log of the server says why.",

@@ -54,6 +54,8 @@ class Gauges:
 
     slots_total: int = 0
     slots_taken: Callable[[], float] = lambda: 0
+    workers: Callable[[], float] = lambda: 1
+    """How many programs start turns, on all machines."""
     streams: Callable[[], float] = lambda: 0
     loop_lag_sec: Callable[[], float] = lambda: 0
     warm_processes: Callable[[], float] = lambda: 0
@@ -174,6 +176,10 @@ class Metrics:
         )
         self._gauge("askback_slots", "Engine processes that may run at the same time.").set(gauges.slots_total)
         self._gauge("askback_slots_taken", "Engine processes that are running.").set_function(gauges.slots_taken)
+        self._gauge(
+            "askback_workers",
+            "Programs that start turns: as a server on PostgreSQL knows them; 1 for any other program that does.",
+        ).set_function(gauges.workers)
         self._gauge("askback_event_streams", "Open event streams.").set_function(gauges.streams)
         self._gauge(
             "askback_event_loop_lag_seconds", "The longest delay of the server's event loop in the last seconds."

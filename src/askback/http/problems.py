@@ -111,6 +111,7 @@ _OWN_STATUS = {
 _RETRY_AFTER_SEC = {
     RefusalCode.SERVER_BUSY: 1,
     RefusalCode.RESOURCE_SHORTAGE: 2,
+    RefusalCode.STORE_UNUSABLE: 5,
     RefusalCode.QUOTA_EXCEEDED: 10,
 }
 """When to retry."""

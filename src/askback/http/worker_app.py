@@ -18,7 +18,6 @@ from askback.http.auth import AccessScope, Lookup, address_of
 from askback.http.context import json_response
 from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.metrics import CONTENT_TYPE, Metrics
-from askback.store.base import RunStore
 from askback.wire.server import Health, Readiness
 
 _SCHEME = "bearer "
@@ -29,11 +28,10 @@ def worker_application(
     health: Callable[[], Awaitable[Health]],
     readiness: Callable[[], Awaitable[Readiness]],
     metrics: Metrics,
-    store: RunStore,
     find: Lookup,
     failures: FailedSignIns,
 ) -> ASGIApp:
-    """Metrics require a token with the scope `read`, as on a server."""
+    """Metrics require a token with the scope `read`, as on a server. What is only in the store is left to the servers."""
 
     async def get_health(request: Request) -> Response:
         found = await health()
@@ -45,7 +43,6 @@ def worker_application(
 
     async def get_metrics(request: Request) -> Response:
         _check_token(request, find, failures)
-        await metrics.refresh(store)
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
     routes = {"/healthz": get_health, "/readyz": get_readiness, "/metrics": get_metrics}

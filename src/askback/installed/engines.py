@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.run_env import reserved_by
@@ -167,6 +167,12 @@ class EnginesHere:
         engine = self._engines.choose(name)
         setup = self._setups[name]
         answer = await self._models.find(engine, setup, await self._source.here(engine, setup))
+        if answer.models is None and self._source.workers(engine):
+            # Sign-ins and versions differ between machines, so only the program on this one is asked.
+            reason = (
+                f"{answer.reason}; or list the models of a worker on its machine with: askback engines models {name}"
+            )
+            answer = replace(answer, reason=reason)
         models = None if answer.models is None else tuple(wire.EngineModel(**asdict(each)) for each in answer.models)
         return wire.EngineModels(engine=name, models=models, reason=answer.reason, asked_at=answer.asked_at)
 

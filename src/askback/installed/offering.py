@@ -32,6 +32,7 @@ class Offering:
         labels: Mapping[str, str],
         draining: Callable[[], bool],
         publish: Callable[[Offer], None],
+        changed: Callable[[], None],
     ) -> None:
         self._engines = engines
         self._setups = setups
@@ -41,10 +42,12 @@ class Offering:
         self._labels = dict(labels)
         self._draining = draining
         self._publish = publish
+        self._changed = changed
+        """Called when it has other engines than before."""
         self._found: dict[str, Installed] = {}
-        self.look()
+        self._look()
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Find the engines that are here, without asking their programs."""
         here = {name for name, engine in self._engines.items() if self._probes.has(engine, self._setups[name])}
         offered = here & self._only if self._only else here
@@ -66,7 +69,10 @@ class Offering:
             for name in sorted(self._slots.only or ()):
                 await self._probe(name)
             await asyncio.sleep(_LOOK_SEC)
-            await asyncio.to_thread(self.look)
+            before = self._slots.only
+            await asyncio.to_thread(self._look)
+            if self._slots.only != before:
+                self._changed()
 
     async def _probe(self, name: str) -> None:
         try:

@@ -128,7 +128,14 @@ class SharedUploads(Uploads):
 
     def sweep(self, older_than_sec: float) -> int:
         """Remove old uploads, and old copies of this machine."""
-        before = time.time() - older_than_sec
+        super().sweep(older_than_sec)
+        try:
+            return self._sweep_stored(time.time() - older_than_sec)
+        except Unavailable as error:
+            log.error("old uploads cannot be removed: %s", error.message)
+            return 0
+
+    def _sweep_stored(self, before: float) -> int:
         old = {
             each.key.split("/")[2]
             for each in self._files.list("uploads/")
@@ -136,7 +143,6 @@ class SharedUploads(Uploads):
         }
         for upload_id in old:
             self._remove(upload_id)
-        super().sweep(older_than_sec)
         return len(old)
 
     def _remove(self, upload_id: str) -> None:

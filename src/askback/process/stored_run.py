@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -41,6 +42,22 @@ class StoredRun:
     def remove(self) -> None:
         """Remove everything that is stored for the run."""
         self._files.delete([each.key for each in self._files.list(f"{self._folder}/")])
+
+    def put(self, name: str, content: bytes | Path, *, replace: bool = False) -> None:
+        self._files.put(f"{self._folder}/{name}", content, replace=replace)
+
+    def get(self, name: str, max_bytes: int) -> bytes:
+        """Raises `FileMissing`."""
+        return self._files.get(f"{self._folder}/{name}", max_bytes)
+
+    def open(self, name: str) -> BinaryIO:
+        """Raises `FileMissing`."""
+        return self._files.open(f"{self._folder}/{name}")
+
+    def names(self, folder: str) -> Sequence[str]:
+        """The names below a folder of the run."""
+        start = f"{self._folder}/{folder}/"
+        return [each.key.removeprefix(start) for each in self._files.list(start)]
 
     # Inputs.
 

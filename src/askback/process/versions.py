@@ -21,6 +21,7 @@ from askback.files.atomic import write_private
 from askback.process.artifacts import open_below
 from askback.process.pools import Checkpoint, unchecked
 from askback.process.workspace import MAX_LISTED, Artifact, Workspace
+from askback.stored_files import FileMissing
 
 MAX_FILE = 1_000_000
 """Larger files are not read: their versions have no digest and no content."""
@@ -132,11 +133,6 @@ class Versions:
         if not self.index():
             self.record(turn, checkpoint)
 
-    def with_turns(self, artifacts: Iterable[Artifact], current: int | None) -> list[Artifact]:
-        """The artifacts with the turns that changed them last. `current` is the turn that is executed now, if any."""
-        index = self.index()
-        return [_with_turn(artifact, index.get(artifact.path, ()), current) for artifact in artifacts]
-
     def text(self, version: Version | None) -> str | None:
         """The content of a version. Empty if the file did not exist; None if the content is not kept."""
         if version is None or version.removed:
@@ -145,10 +141,20 @@ class Versions:
             return None
         file = open_below(self._workspace.root, f"{_FOLDER}/{version.digest}")
         if file is None:
-            return None
+            return self._stored_text(version.digest)
         with file:
             content = file.read(MAX_FILE + 1)
-        return _text(content) if hashlib.sha256(content).hexdigest() == version.digest else None
+        return text_of(content) if hashlib.sha256(content).hexdigest() == version.digest else None
+
+    def _stored_text(self, digest: str) -> str | None:
+        """Of a version that another machine has recorded."""
+        stored = self._workspace.stored
+        if stored is None:
+            return None
+        try:
+            return text_of(stored.get(f"contents/{digest}", MAX_FILE))
+        except FileMissing:
+            return None
 
     def text_now(self, path: str) -> str | None:
         """The content of the file as it is. None if it is not text, or too large."""
@@ -157,7 +163,7 @@ class Versions:
             return ""
         with file:
             content = file.read(MAX_FILE + 1)
-        return _text(content) if len(content) <= MAX_FILE else None
+        return text_of(content) if len(content) <= MAX_FILE else None
 
 
 class _Recording:
@@ -225,12 +231,17 @@ class _Recording:
     def _keep(self, digest: str, content: bytes) -> bool:
         if digest in self.kept:
             return True
-        if _text(content) is None or self._kept_bytes + len(content) > MAX_KEPT:
+        if text_of(content) is None or self._kept_bytes + len(content) > MAX_KEPT:
             return False
         beneath.write(self._workspace.root, f"{_FOLDER}/{digest}", content)
         self.kept[digest] = len(content)
         self._kept_bytes += len(content)
         return True
+
+
+def with_turns(index: Index, artifacts: Iterable[Artifact], current: int | None) -> list[Artifact]:
+    """The artifacts with the turns that changed them last. `current` is the turn that is executed now, if any."""
+    return [_with_turn(artifact, index.get(artifact.path, ()), current) for artifact in artifacts]
 
 
 def _with_turn(artifact: Artifact, known: Sequence[Version], current: int | None) -> Artifact:
@@ -245,7 +256,8 @@ def _kept(files: Iterable[Sequence[Version]]) -> dict[str, int]:
     return {each.digest: each.size for versions in files for each in versions if each.kept and each.digest}
 
 
-def _text(content: bytes) -> str | None:
+def text_of(content: bytes) -> str | None:
+    """None if the content is not text."""
     if b"\0" in content:
         return None
     try:

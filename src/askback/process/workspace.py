@@ -24,7 +24,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -338,17 +338,8 @@ class Workspace:
         beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
 
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
-        found: list[tuple[str, int]] = []
-        total = 0
-        for each in self.artifacts(checkpoint):
-            found.append((each.path, each.size))
-            total += each.size
-            if total > max_bytes or len(found) > _MAX_BUNDLED:
-                limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
-                message = f"the run's files are more than {limit}; download them one by one"
-                raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
-        return Bundle(found, self.open_artifact)
+        """All artifacts as one zip."""
+        return bundle_of(self.artifacts(checkpoint), self.open_artifact, max_bytes)
 
 
 class Workspaces:
@@ -469,6 +460,20 @@ class Workspaces:
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
             (self._marks / run_id).unlink(missing_ok=True)
+
+
+def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
+    """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
+    found: list[tuple[str, int]] = []
+    total = 0
+    for each in artifacts:
+        found.append((each.path, each.size))
+        total += each.size
+        if total > max_bytes or len(found) > _MAX_BUNDLED:
+            limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
+            message = f"the run's files are more than {limit}; download them one by one"
+            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+    return Bundle(found, opened)
 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:

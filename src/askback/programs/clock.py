@@ -25,7 +25,7 @@ class DatabaseClock:
         """The time of the database when `elapsed` was 0."""
 
     def measure(self, told: datetime, began: float, ended: float) -> None:
-        """The database has told its time at some moment between two readings of `elapsed`."""
+        """The database has reported its time, as it was at some moment between two readings of `elapsed`."""
         latest = told - timedelta(seconds=began)
         earliest = told - timedelta(seconds=ended)
         if self._origin is None or not earliest <= self._origin <= latest:

@@ -1,6 +1,6 @@
 """A lease in a PostgreSQL database, renewed by a thread until it is given up or lost.
 
-The thread has a connection of its own, so that neither busy writers nor a busy event loop delay a renewal. If renewals
+The thread has a separate connection, so that neither busy writers nor a busy event loop delay a renewal. If renewals
 fail for too long, the program must count itself as dead some time before the others do, to end its engines in time.
 The same session holds the lock of the leader: who cannot renew the lease does not lead either.
 """

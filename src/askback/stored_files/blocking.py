@@ -18,10 +18,11 @@ T = TypeVar("T")
 class BlockingFiles:
     """The same methods as `Files`. The event loop is in a separate daemon thread, which starts with the first call."""
 
-    def __init__(self, make: Callable[[], Files]) -> None:
-        self._make = make
+    def __init__(self, files: Files) -> None:
+        """No other event loop may use these files."""
+        self._files = files
         self._lock = threading.Lock()
-        self._running: tuple[asyncio.AbstractEventLoop, Files] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def put(self, key: str, content: bytes | Path, *, replace: bool = False) -> None:
         self._wait(lambda files: files.put(key, content, replace=replace))
@@ -54,11 +55,10 @@ class BlockingFiles:
     def close(self) -> None:
         """Does not wait: a call that hangs must not delay the end of the program."""
         with self._lock:
-            if self._running is not None:
-                loop, _ = self._running
-                self._running = None
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(loop.stop)
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.stop)
 
     def _next(self, pieces: AsyncIterator[bytes]) -> bytes:
         async def following(_: Files) -> bytes:
@@ -67,16 +67,14 @@ class BlockingFiles:
         return self._wait(following)
 
     def _wait(self, call: Callable[[Files], Coroutine[Any, Any, T]]) -> T:
-        loop, files = self._started()
-        return asyncio.run_coroutine_threadsafe(call(files), loop).result()
+        return asyncio.run_coroutine_threadsafe(call(self._files), self._started()).result()
 
-    def _started(self) -> tuple[asyncio.AbstractEventLoop, Files]:
+    def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._running is None:
-                loop = asyncio.new_event_loop()
-                threading.Thread(target=_run, args=(loop,), name="askback-files", daemon=True).start()
-                self._running = loop, self._make()
-            return self._running
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=_run, args=(self._loop,), name="askback-files", daemon=True).start()
+            return self._loop
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

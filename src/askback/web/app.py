@@ -20,7 +20,7 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.core.errors import AskbackError
-from askback.http.problems import status_of
+from askback.http.problems import retry_after, status_of
 from askback.http.sessions import DEVICE, Lifetime
 from askback.links import ANSWERS
 from askback.service import Service
@@ -158,9 +158,18 @@ def _static_routes() -> tuple[Route, ...]:
     return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
 
+_PROBLEMS = {
+    HTTPStatus.NOT_FOUND: "missing",
+    HTTPStatus.FORBIDDEN: "forbidden",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+}
+
+
 async def _error_page(context: PageContext, request: Request, error: Exception) -> Response:
     if isinstance(error, AskbackError):
-        return _problem(context, request, status_of(error.code), error.message, error.code)
+        response = _problem(context, request, status_of(error.code), error.message, error.code)
+        response.headers.update(retry_after(error) or {})
+        return response
     log.error("a page failed with an unexpected error", extra={"path": request.url.path})
     return _problem(context, request, HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
@@ -168,7 +177,7 @@ async def _error_page(context: PageContext, request: Request, error: Exception) 
 def _problem(
     context: PageContext, request: Request, status: HTTPStatus, message: str | None, code: str | None = None
 ) -> Response:
-    kind = {HTTPStatus.NOT_FOUND: "missing", HTTPStatus.FORBIDDEN: "forbidden"}.get(status, "broken")
+    kind = _PROBLEMS.get(status, "broken")
     return context.show(request, "problem.html", status, kind=kind, message=message, code=code)
 
 

@@ -98,6 +98,11 @@ class Worker:
         """The runs that it executes, or whose resident process it keeps."""
         return frozenset(self._active)
 
+    def look_again(self) -> None:
+        """Look at the whole queue: turns that were left may be taken now."""
+        self._queue.note({UNKNOWN_RUN: None})
+        self._wake.set()
+
     def drain(self) -> None:
         """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
         self._draining = True
@@ -136,10 +141,9 @@ class Worker:
     def resume(self) -> None:
         """Claim runs again, under the new name of this program."""
         self._suspended = False
-        if not self._stopping:
+        if not self.draining:
             self._prewarming.resume()
-        self._queue.note({UNKNOWN_RUN: None})
-        self._wake.set()
+        self.look_again()
 
     async def run(self) -> None:
         """Work until `stop` or `drain` is called; returns when the last turn has ended."""

@@ -59,9 +59,14 @@ def upgrade(settings: Settings, as_json: bool) -> int:
     elif before.fits:
         output.to_stderr("the tables fit already; nothing was changed")
     else:
-        done = "created" if before.found == 0 else f"upgraded from format {before.found}"
-        output.to_stderr(f"the tables were {done}: format {after.found}")
+        output.to_stderr(f"the tables were {_done(before, after)}: format {after.found}")
     return 0
+
+
+def _done(before: SchemaStatus, after: SchemaStatus) -> str:
+    if before.found == 0:
+        return "created"
+    return "upgraded for the queue" if before.found == after.found else f"upgraded from format {before.found}"
 
 
 @command.command("import")
@@ -80,10 +85,10 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
         raise click.UsageError("name the PostgreSQL database with ASKBACK_DATABASE or the setting `database`")
     source = options.path_of(str(folder))
     _refuse_used(source)
-    from askback.store.postgres.importing import import_folder
+    from askback.store.postgres.importing import Source, import_folder
 
-    progress = _progress if sys.stderr.isatty() else _no_progress
-    done = import_folder(source, source / DATABASE, address, progress, runs_dir=settings.runs_dir)
+    given = Source(folder=source, database=source / DATABASE, runs=settings.runs_dir or source / "runs")
+    done = import_folder(given, address, _progress if sys.stderr.isatty() else _no_progress)
     if as_json:
         output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
         return 0

@@ -13,7 +13,8 @@ import psycopg
 from askback.core.audit import AuditEntry
 from askback.store.postgres import errors, schema
 from askback.store.postgres.connection import PostgresConnection
-from askback.store.postgres.link import PATIENCE_SEC, Server
+from askback.store.postgres.limits import DEFAULT, Limits
+from askback.store.postgres.link import Server
 from askback.store.postgres.mending import Mending, Return
 from askback.store.postgres.readers import Readers
 from askback.store.postgres.records import PostgresRecords
@@ -52,13 +53,20 @@ class PostgresStore(SqlStore):
 
     @classmethod
     async def open(
-        cls, address: str, *, folder: schema.DataFolder | None = None, patience_sec: float = PATIENCE_SEC
+        cls,
+        address: str,
+        *,
+        folder: schema.DataFolder | None = None,
+        patience_sec: float | None = None,
+        limits: Limits | None = None,
     ) -> PostgresStore:
         """Open the store at a `postgresql://` address.
 
         Raises `Unavailable` if the tables do not fit, or belong to another data folder than `folder`.
+        `patience_sec` replaces that of the limits.
         """
-        server = Server(address, min(patience_sec, _OPENING_SEC))
+        server = Server(address, patience_sec, limits)
+        patience_sec, server.patience_sec = server.patience_sec, min(server.patience_sec, _OPENING_SEC)
         store = cls(server)
         try:
             await store._readers.read(schema.check)
@@ -76,7 +84,7 @@ class PostgresStore(SqlStore):
         if self._closed:
             return
         self._closed = True
-        self._server.closing.set()
+        self._server.close()
         self._listeners.close()
         await self._wake.close()
         await asyncio.to_thread(self.records.close)
@@ -123,7 +131,7 @@ def _check(connection: PostgresConnection) -> str:
 
 def upgrade(address: str) -> schema.SchemaStatus:
     """Create or upgrade the tables. Returns the status before."""
-    return _with_connection(address, schema.upgrade)
+    return _with_connection(address, schema.upgrade, Limits(statement_sec=0))
 
 
 def status(address: str) -> schema.SchemaStatus:
@@ -135,9 +143,9 @@ def open_records(address: str) -> PostgresRecords:
     return PostgresRecords(Server(address, _OPENING_SEC), program=secrets.token_hex(8))
 
 
-def _with_connection(address: str, work: Callable[[PostgresConnection], T]) -> T:
+def _with_connection(address: str, work: Callable[[PostgresConnection], T], limits: Limits = DEFAULT) -> T:
     try:
-        connection = PostgresConnection.open(address)
+        connection = PostgresConnection.open(address, limits)
         try:
             return work(connection)
         finally:

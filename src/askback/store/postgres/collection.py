@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -18,6 +19,8 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import Record
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Record)
 
@@ -114,7 +117,7 @@ class RowCollection(Generic[R]):
         """Read the collection, in one statement, into the cache."""
         began = time.monotonic()
         rows = connection.fetch(_READ, {"name": self.name})
-        state = State(changes=rows[0][0] if rows else 0, records=self._decoded(rows))
+        state = State(changes=rows[0][0] if rows else 0, records=dict(self._readable(rows)))
         self.confirm(began, state)
         return state
 
@@ -132,6 +135,14 @@ class RowCollection(Generic[R]):
                 return server.patiently(lambda: link.use(self.load))
         except psycopg.Error as error:
             raise server.unavailable(error) from error
+
+    def _readable(self, rows: list[Any]) -> Iterator[tuple[str, R]]:
+        """One record that is damaged, or that a newer version wrote, must not keep everybody out."""
+        for row in rows:
+            try:
+                yield from self._decoded([row]).items()
+            except Unavailable as error:
+                log.error("a record is ignored: %s", error.message)
 
     def _decoded(self, rows: list[Any]) -> dict[str, R]:
         try:
@@ -189,7 +200,7 @@ class RowCollection(Generic[R]):
     def _commit(self, link: Link, change: _Change) -> None:
         """Commit the open transaction. If its connection is lost, look whether it was committed, or repeat it."""
         try:
-            link.use(lambda connection: self._write(connection, change))
+            link.resume(lambda connection: self._write(connection, change))
         except ConnectionLost:
             self._shared.server.patiently(lambda: link.use(lambda connection: self._repeat(connection, change)))
 
@@ -228,7 +239,7 @@ class RowCollection(Generic[R]):
 
 def _roll_back(link: Link) -> None:
     with contextlib.suppress(ConnectionLost):
-        link.use(_end)
+        link.resume(_end)
 
 
 def _end(connection: PostgresConnection) -> None:

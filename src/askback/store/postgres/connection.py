@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import threading
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +19,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
 from askback.store.postgres.jobs import JobPlaces
+from askback.store.postgres.limits import DEFAULT, Limits, Watchdog
 from askback.store.sql.connection import Dialect, Values, first_rows
 
 SCHEMA = "askback"
@@ -36,11 +40,13 @@ _SESSION = f"""
 SET search_path TO {SCHEMA};
 SET client_encoding TO 'UTF8';
 SET default_transaction_isolation TO 'read committed';
-SET idle_in_transaction_session_timeout TO '10s';
+SET tcp_keepalives_idle TO 10;
+SET tcp_keepalives_interval TO 5;
+SET tcp_keepalives_count TO 3;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
-"""What was reported as stored must be on disk, and a program that has vanished must not hold its locks."""
-
+"""What was reported as stored must be on disk, and a program that has vanished must not hold its locks: without these, the
+server may wait for the rest of its message for hours."""
 
 _ENDS = ("08", "57P", "25P03")
 """Codes of errors after which the server closes the connection: it is stopped, or was asked to, or waited too long."""
@@ -65,25 +71,45 @@ class PostgresConnection:
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
+        self.was_cut = False
+        self._cutting = threading.Lock()
+        # Another descriptor of the same socket: libpq's own may be closed, and its number reused, while we cut.
+        self._socket: socket.socket | None = socket.socket(fileno=os.dup(raw.fileno()))
 
     @classmethod
-    def open(cls, address: str, **options: str) -> PostgresConnection:
+    def open(
+        cls, address: str, limits: Limits = DEFAULT, watchdog: Watchdog | None = None, **options: str
+    ) -> PostgresConnection:
         """`options` replace those of the address. Raises `psycopg.Error` if it cannot be opened."""
         given = {**_DEFAULTS, **psycopg.conninfo.conninfo_to_dict(address), **options}
-        raw = psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type]
+        connection = cls(psycopg.connect(autocommit=True, **given))  # type: ignore[arg-type]
         try:
-            raw.adapters.register_dumper(str, _Text)
-            raw.adapters.register_dumper(int, Int8Dumper)
-            raw.adapters.register_loader("numeric", _Whole)
-            raw.execute(_SESSION)
-        except BaseException:
-            raw.close()
+            with nullcontext() if watchdog is None else watchdog.limit(connection, limits.least_sec):
+                connection._prepare(limits)
+        except BaseException as error:
+            connection.close()
+            if connection.was_cut:
+                raise psycopg.errors.ConnectionTimeout("it accepts connections, but does not answer") from error
             raise
-        return cls(raw)
+        return connection
+
+    def _prepare(self, limits: Limits) -> None:
+        self.raw.adapters.register_dumper(str, _Text)
+        self.raw.adapters.register_dumper(int, Int8Dumper)
+        self.raw.adapters.register_loader("numeric", _Whole)
+        self.raw.execute(f"{_SESSION}{limits.session}".encode())
+
+    def cut(self) -> None:
+        """End a call that another thread makes: it fails as if the server had closed the connection."""
+        with self._cutting:
+            self.was_cut = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def lost(self) -> bool:
-        return self.raw.closed or self.raw.broken
+        return self.was_cut or self.raw.closed or self.raw.broken
 
     def is_lost_by(self, error: psycopg.Error) -> bool:
         """Whether an error has ended the connection. The server says so before the connection is closed."""
@@ -94,6 +120,10 @@ class PostgresConnection:
 
     def close(self) -> None:
         self.raw.close()
+        with self._cutting:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
 
     def statements(self, file: str) -> Mapping[str, str]:
         return DIALECT.statements(file)

@@ -57,6 +57,12 @@ def unavailable(error: psycopg.Error, address: str) -> Unavailable:
         case kinds.InsufficientPrivilege():
             message = f"this user may not use {where}: {_first_line(error)}; make the user its owner"
             return Unavailable(RefusalCode.STORE_READ_ONLY, message)
+        case kinds.QueryCanceled():
+            message = (
+                f"{where} takes too long: {_first_line(error)}; it is overloaded, or another program holds a lock; try"
+                " again"
+            )
+            return Unavailable(RefusalCode.STORE_UNUSABLE, message)
         case kinds.UndefinedTable() | kinds.UndefinedColumn() | kinds.InvalidSchemaName() | kinds.UndefinedFunction():
             return unfit(address, None, None)
         case _:

@@ -23,22 +23,25 @@ _IMPORT = "import"
 log = logging.getLogger(__name__)
 
 
-def copy(target: PostgresConnection, folder: Path, run_ids: Iterable[str]) -> dict[str, int]:
-    """Returns how many records each collection has got. The links of all runs are counted together."""
+def copy(target: PostgresConnection, folder: Path) -> dict[str, int]:
+    """Returns how many records each collection has got."""
     found = {name: _in_file(folder / f"{name}.json") for name in COLLECTIONS}
     found["skills"] = _skills(folder / "skills")
     keys = {name: found_secret(folder / name) for name in KEYS}
     found[SECRETS] = {name: {"digest": name, "secret": key} for name, key in keys.items() if key is not None}
     for name, records in found.items():
         _put(target, name, records)
-    counts = {name: len(records) for name, records in found.items()}
-    return counts | {"links": sum(_copy_links(target, folder, run_id) for run_id in run_ids)}
+    return {name: len(records) for name, records in found.items()}
 
 
-def _copy_links(target: PostgresConnection, folder: Path, run_id: str) -> int:
-    links = _in_file(folder / "runs" / run_id / "links.json")
-    _put(target, f"runs/{run_id}/links", links)
-    return len(links)
+def copy_links(target: PostgresConnection, runs: Path, run_ids: Iterable[tuple[str]]) -> int:
+    """Copy the links of these runs, whose folders are in `runs`. Returns their number."""
+    count = 0
+    for (run_id,) in run_ids:
+        links = _in_file(runs / run_id / "links.json")
+        _put(target, f"runs/{run_id}/links", links)
+        count += len(links)
+    return count
 
 
 def was_imported(target: PostgresConnection, folder_id: str) -> bool:

@@ -18,6 +18,7 @@ from askback.files.records import stored_secret
 from askback.store.postgres import errors, imported_records, schema
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.postgres.jobs import JobPlaces
+from askback.store.postgres.limits import Limits
 from askback.store.sql.rows import load_run
 from askback.store.sql.search import searched_text
 from askback.store.sqlite.connection import SqliteConnection
@@ -40,8 +41,6 @@ TABLES = (
 """In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
-_IGNORED = frozenset({"migrations", "queue_migrations", "commits", "programs"})
-"""The tables that have nothing of a server."""
 _STEP = 1000
 
 Progress = Callable[[str, int, int], None]
@@ -56,51 +55,53 @@ class Imported:
     """Whether an earlier import had copied everything, and only the mark in the folder was missing."""
 
 
-def import_folder(
-    folder: Path, database: Path, address: str, progress: Progress, *, runs_dir: Path | None = None
-) -> Imported:
-    """Copy a data folder with its `database` file, and mark that file as moved. `runs_dir`: if it has the runs elsewhere.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The data folder of an embedded server."""
+
+    folder: Path
+    database: Path
+    """The SQLite file."""
+    runs: Path
+    """The folder with the folders of its runs."""
+
+
+def import_folder(source: Source, address: str, progress: Progress) -> Imported:
+    """Copy a data folder, and mark its SQLite file as moved.
 
     Raises `Unavailable` if the folder is in use or has another format, or if the database is not empty.
     """
-    with closing(open_alone(database)) as source:
-        files = str((runs_dir or folder / "runs").absolute())
-        owner = schema.DataFolder(id=stored_secret(folder / "database-id"), runs_dir=files, shared=False)
+    with closing(open_alone(source.database)) as rows:
         try:
-            with closing(PostgresConnection.open(address)) as target:
-                imported = _import(source, target, folder, owner, progress)
+            with closing(PostgresConnection.open(address, Limits(statement_sec=0))) as target:
+                imported = _import(source, rows, target, progress)
         except psycopg.Error as error:
             raise errors.unavailable(error, address) from error
-        mark_as_moved(source, database)
+        mark_as_moved(rows, source.database)
     return imported
 
 
-def _import(
-    source: SqliteConnection,
-    target: PostgresConnection,
-    folder: Path,
-    owner: schema.DataFolder,
-    progress: Progress,
-) -> Imported:
+def _import(given: Source, source: SqliteConnection, target: PostgresConnection, progress: Progress) -> Imported:
     schema.check(target)
+    folder_id = stored_secret(given.folder / "database-id")
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
-        if imported_records.was_imported(target, owner.id):
+        if imported_records.was_imported(target, folder_id):
             return Imported(rows={}, already=True)
         _refuse_used(target)
         rows = {table: _copy(source, target, table, progress) for table in TABLES}
         rows["queue"] = fill_queue(source, target)
         _continue_numbers(source, target)
-        rows |= imported_records.copy(target, folder, [name for (name,) in source.execute("SELECT id FROM runs")])
-        imported_records.note_import(target, owner.id, folder)
-        schema.claim(target, owner)
+        rows |= imported_records.copy(target, given.folder)
+        rows["links"] = imported_records.copy_links(target, given.runs, source.execute("SELECT id FROM runs"))
+        imported_records.note_import(target, folder_id, given.folder)
+        schema.claim(target, schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False))
     return Imported(rows=rows)
 
 
 def _refuse_used(target: PostgresConnection) -> None:
-    found = target.fetch("SELECT tablename FROM pg_tables WHERE schemaname = :schema", {"schema": SCHEMA})
-    for table in sorted(name for (name,) in found if name not in _IGNORED and not name.startswith("procrastinate_")):
+    for table in (*TABLES, "collections"):
         if target.value(f"SELECT EXISTS (SELECT 1 FROM {table})"):
             place = errors.place(target.raw.info.dsn)
             message = (
@@ -113,15 +114,13 @@ def _refuse_used(target: PostgresConnection) -> None:
 def _copy(source: SqliteConnection, target: PostgresConnection, table: str, progress: Progress) -> int:
     columns = [row[1] for row in source.fetch(f"SELECT * FROM pragma_table_info('{table}')")]
     total, copied = int(source.value(f"SELECT count(*) FROM {table}")), 0
-    progress(table, 0, total)
     names = ", ".join([*columns, *_added(table)])
     with target.raw.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
         for values in source.execute(f"SELECT {', '.join(columns)} FROM {table}"):
             copy.write_row(tuple(_values(table, dict(zip(columns, values, strict=True)))))
             copied += 1
-            if copied % _STEP == 0:
+            if copied % _STEP == 0 or copied == total:
                 progress(table, copied, total)
-    progress(table, copied, total)
     return copied
 
 

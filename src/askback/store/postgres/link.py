@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import psycopg
 
 from askback.core.errors import Unavailable
 from askback.store.postgres import errors
+from askback.store.postgres import limits as default
 from askback.store.postgres.connection import PostgresConnection
+from askback.store.postgres.limits import Limits, Watchdog
 
 T = TypeVar("T")
 
-PATIENCE_SEC = 30.0
-"""How long calls wait for a server that cannot be reached. Once it is away for longer, they fail at once."""
 _FIRST_WAIT_SEC = 0.02
 _LONGEST_WAIT_SEC = 1.0
+_SILENT_PAUSE_SEC = 0.5
+"""After an attempt to reach a silent server, which has taken seconds itself."""
 
 log = logging.getLogger(__name__)
 
@@ -33,49 +37,137 @@ class ConnectionLost(Exception):
 
 
 class Server:
-    """One database server, and since when it cannot be reached. Shared by all threads of a store."""
+    """One database server, and since when it cannot be reached. Shared by all threads of a store.
 
-    def __init__(self, address: str, patience_sec: float = PATIENCE_SEC) -> None:
+    An attempt to reach a server that is silent takes seconds. While it is, one thread tries, and all others wait for it.
+    """
+
+    def __init__(self, address: str, patience_sec: float | None = None, limits: Limits | None = None) -> None:
         self.address = address
-        self.patience_sec = patience_sec
-        self._away_since: float | None = None
+        self.limits = limits or default.DEFAULT
+        self.patience_sec = self.limits.patience_sec if patience_sec is None else patience_sec
+        self.watchdog = Watchdog(self.limits)
         self.closing = threading.Event()
+        self.silences = 0
+        """How often the server did not answer. Connections that are older than the last time are not used again."""
+        self.on_silence: list[Callable[[], None]] = []
+        """Called in any thread when the server does not answer."""
+        self._changing = threading.Lock()
+        self._away: _Away | None = None
+        self._calls = threading.local()
 
     def connect(self) -> PostgresConnection:
-        """One attempt. Raises `ConnectionLost`."""
+        """One attempt; none while the server is known to be silent. Raises `ConnectionLost`."""
+        if (away := self._away) is not None and away.silent:
+            raise ConnectionLost(away.error)
+        began = time.monotonic()
         try:
-            connection = PostgresConnection.open(self.address)
+            connection = self._open()
+        except psycopg.errors.ConnectionTimeout as error:
+            self.note_silence(error, began)
+            raise ConnectionLost(error) from error
         except psycopg.Error as error:
             self.note_lost(error)
             raise ConnectionLost(error) from error
-        if self._away_since is not None:
-            self._away_since = None
-            log.warning("the database can be reached again")
+        self._note_reached()
         return connection
 
-    def note_lost(self, error: psycopg.Error) -> None:
-        if self._away_since is None:
-            self._away_since = time.monotonic()
-            log.warning("the connection to the database was lost", extra={"error": str(error)})
+    def _open(self) -> PostgresConnection:
+        return PostgresConnection.open(self.address, self.limits, self.watchdog)
 
-    def patiently(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt as long as it raises `ConnectionLost`. Raises `Unavailable` after a while."""
-        began, wait_sec = time.monotonic(), _FIRST_WAIT_SEC
-        while True:
+    def _note_reached(self) -> None:
+        with self._changing:
+            was_away, self._away = self._away is not None, None
+        if was_away:
+            log.warning("the database can be reached again")
+
+    def note_lost(self, error: psycopg.Error) -> None:
+        with self._changing:
+            if self._away is None:
+                self._away = _Away(since=time.monotonic(), error=error)
+                log.warning("the connection to the database was lost", extra={"error": str(error)})
+
+    def note_silence(self, error: psycopg.Error, since: float) -> None:
+        """The server has not answered a call that began then."""
+        with self._changing:
+            self.silences += 1
+            away = self._away
+            self._away = _Away(since=since if away is None else min(since, away.since), error=error, silent=True)
+            if (away is None or not away.silent) and not self.closing.is_set():
+                log.warning("the database does not answer", extra={"error": str(error)})
+                threading.Thread(target=self._reconnect, name="askback-store-reconnect", daemon=True).start()
+        for notify in self.on_silence:
+            notify()
+
+    def _reconnect(self) -> None:
+        """Until the server answers: that it refuses connections is an answer too, which costs others no time."""
+        while not self.closing.is_set():
             try:
-                return attempt()
-            except ConnectionLost as lost:
-                if self._has_waited_enough(began, lost.error):
-                    raise self.unavailable(lost.error) from lost
-            self.closing.wait(wait_sec)
-            wait_sec = min(2 * wait_sec, _LONGEST_WAIT_SEC)
+                self._open().close()
+            except psycopg.errors.ConnectionTimeout:
+                self.closing.wait(_SILENT_PAUSE_SEC)
+                continue
+            except psycopg.Error as error:
+                with self._changing:
+                    if self._away is not None:
+                        self._away = replace(self._away, error=error, silent=False)
+            else:
+                self._note_reached()
+            return
+
+    def patiently(self, attempt: Callable[[], T], began: float | None = None) -> T:
+        """Repeat an attempt as long as it raises `ConnectionLost`. Raises `Unavailable` after a while.
+
+        `began` is when the caller began to wait, if that is earlier.
+        """
+        wait_sec = _FIRST_WAIT_SEC
+        with self._call(began) as began_at:
+            while True:
+                try:
+                    return attempt()
+                except ConnectionLost as lost:
+                    if self._has_waited_enough(began_at, lost.error):
+                        raise self.unavailable(lost.error) from lost
+                self.closing.wait(wait_sec)
+                wait_sec = min(2 * wait_sec, _LONGEST_WAIT_SEC)
+
+    @contextmanager
+    def _call(self, began: float | None) -> Iterator[float]:
+        """When the call of this thread began. A call within a call has the time that is left of the outer one."""
+        outer: float | None = getattr(self._calls, "began", None)
+        self._calls.began = outer or began or time.monotonic()
+        try:
+            yield self._calls.began
+        finally:
+            self._calls.began = outer
+
+    @property
+    def answer_sec(self) -> float:
+        """How long the server may take for what this thread asks now."""
+        began = getattr(self._calls, "began", None) or time.monotonic()
+        left = began + self.patience_sec - time.monotonic()
+        return min(self.limits.answer_sec, max(left, self.limits.least_sec))
 
     def _has_waited_enough(self, began: float, error: psycopg.Error) -> bool:
-        since = min(began, self._away_since or began)
+        away = self._away
+        since = began if away is None else min(began, away.since)
         return self.closing.is_set() or time.monotonic() - since > self.patience_sec or errors.is_permanent(error)
 
     def unavailable(self, error: psycopg.Error) -> Unavailable:
         return errors.unavailable(error, self.address)
+
+    def close(self) -> None:
+        """From now on nothing waits for a server that is away, and calls have only a few seconds."""
+        self.closing.set()
+        self.watchdog.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Away:
+    since: float
+    error: psycopg.Error
+    silent: bool = False
+    """It does not even refuse connections."""
 
 
 class Link:
@@ -86,28 +178,51 @@ class Link:
         self._server = server
         self._prepare = prepare
         self._connection: PostgresConnection | None = None
+        self._silences = 0
+
+    @property
+    def is_open(self) -> bool:
+        connection = self._connection
+        return connection is not None and not connection.lost and self._silences == self._server.silences
 
     def use(self, work: Callable[[PostgresConnection], T]) -> T:
         """Call `work` once. Raises `ConnectionLost` if the connection cannot be made, or breaks."""
-        connection = self._connection
-        if connection is None or connection.lost:
+        if not self.is_open:
             self.close()
-            connection = self._server.connect()
-            self._connection = connection
-            self._guarded(connection, self._prepare)
-        return self._guarded(connection, work)
+            self._silences = self._server.silences
+            self._connection = self._server.connect()
+            self._guarded(self._connection, self._prepare)
+        assert self._connection is not None
+        return self._guarded(self._connection, work)
+
+    def resume(self, work: Callable[[PostgresConnection], T]) -> T:
+        """As `use`, in the transaction that the last call has left open. Raises `ConnectionLost` if it is gone."""
+        if self._connection is None or self._connection.lost:
+            raise ConnectionLost(psycopg.OperationalError("the connection was lost"))
+        return self._guarded(self._connection, work)
 
     def _guarded(self, connection: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
+        began, limit_sec = time.monotonic(), self._server.answer_sec
         try:
-            return work(connection)
+            with self._server.watchdog.limit(connection, limit_sec):
+                return work(connection)
         except psycopg.Error as error:
             if not connection.is_lost_by(error):
                 raise
             self.close()
-            self._server.note_lost(error)
-            raise ConnectionLost(error) from error
+            if not connection.was_cut:
+                self._server.note_lost(error)
+                raise ConnectionLost(error) from error
+            raise ConnectionLost(_silent(limit_sec)) from error
+        finally:
+            if connection.was_cut:
+                self._server.note_silence(_silent(limit_sec), began)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _silent(seconds: float) -> psycopg.Error:
+    return psycopg.errors.ConnectionTimeout(f"it has not answered for {seconds:.0f} seconds")

@@ -115,8 +115,12 @@ class Session:
         self._connection = PostgresConnection.open(
             address, application_name=self._application, connect_timeout=str(_CONNECT_SEC)
         )
-        with self._limited(limit_sec):
-            self._connection.raw.execute(_NOTICED)
+        try:
+            with self._limited(limit_sec):
+                self._connection.raw.execute(_NOTICED)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def register(self, facts: ProgramFacts, *, instead_of: str | None, lease_sec: float, limit_sec: float) -> datetime:
         """Returns the time of the database. The row of `instead_of` is removed in the same transaction."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -32,19 +33,19 @@ class Readers:
     async def read(self, work: Callable[[PostgresConnection], T]) -> T:
         if self._closed:
             raise errors.closed(self._server.address)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work, time.monotonic())
 
     async def close(self) -> None:
         self._closed = True
         await asyncio.to_thread(self._end)
 
-    def _read(self, work: Callable[[PostgresConnection], T]) -> T:
+    def _read(self, work: Callable[[PostgresConnection], T], began: float) -> T:
         link: Link | None = getattr(self._local, "link", None)
         if link is None:
             link = self._local.link = Link(self._server)
             self._links.append(link)
         try:
-            return self._server.patiently(lambda: link.use(work))
+            return self._server.patiently(lambda: link.use(work), began)
         except psycopg.Error as error:
             raise self._server.unavailable(error) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import psycopg
 
@@ -34,6 +35,11 @@ def message(program: str, change: Change) -> str | None:
     what = _EVENTS if change.run is None else _MOVED
     text = f"{program} {what} {change.changed_id}"
     return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{program} {what} "
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(callback)
 
 
 class Wake:
@@ -61,6 +67,8 @@ class Wake:
     async def open(self) -> None:
         """Listen. Raises `Unavailable` if the server cannot be reached."""
         connection = await self._connect()
+        loop = asyncio.get_running_loop()
+        self._server.on_silence.append(lambda: _call_in(loop, self._over.set))
         self._task = asyncio.create_task(self._keep_listening(connection))
 
     async def close(self) -> None:
@@ -75,7 +83,8 @@ class Wake:
     def _listening(self) -> PostgresConnection:
         connection = self._server.connect()
         try:
-            connection.execute("LISTEN askback")
+            with self._server.watchdog.limit(connection, self._server.limits.least_sec):
+                connection.execute("LISTEN askback")
         except psycopg.Error as error:
             connection.close()
             self._server.note_lost(error)

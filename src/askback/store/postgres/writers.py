@@ -38,8 +38,11 @@ WITH noted AS (
     INSERT INTO commits (writer, last) VALUES (:writer, :mark)
     ON CONFLICT (writer) DO UPDATE SET last = excluded.last, at = now()
 )
-SELECT pg_notify('askback', :message) WHERE :message IS NOT NULL
+SELECT
+    set_config('statement_timeout', '0', true),
+    CASE WHEN :message IS NOT NULL THEN pg_notify('askback', :message) END
 """
+"""The server must not end COMMIT: it would give up waiting for a synchronous standby, and acknowledge."""
 # The row is locked until the transaction whose end is unknown is over.
 _LAST = "SELECT last FROM commits WHERE writer = :writer FOR UPDATE"
 
@@ -48,6 +51,7 @@ _LAST = "SELECT last FROM commits WHERE writer = :writer FOR UPDATE"
 class Job:
     work: Write
     answer: asyncio.Future[Change]
+    began: float
 
 
 class Writers:
@@ -82,7 +86,7 @@ class Writers:
     async def write(self, work: Write) -> Change:
         if self._closed:
             raise errors.closed(self._server.address)
-        job = Job(work=work, answer=self._loop.create_future())
+        job = Job(work=work, answer=self._loop.create_future(), began=time.monotonic())
         place = next(self._next) if work.subject is None else zlib.crc32(work.subject.encode()) % THREADS
         self._queues[place].put(job)
         return await job.answer
@@ -100,7 +104,7 @@ class Writers:
         while (job := jobs.get()) is not None:
             outcome: Change | Exception
             try:
-                outcome = transactions.perform(job.work)
+                outcome = transactions.perform(job.work, job.began)
             except Exception as error:  # no error may end this thread: all later writes would wait forever
                 outcome = error
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for an answer
@@ -145,12 +149,12 @@ class Transactions:
         self._marks = itertools.count(1)
         self._link = Link(server, self._register)
 
-    def perform(self, work: Write) -> Change:
+    def perform(self, work: Write, began: float) -> Change:
         """Raises what the write raises, and `Unavailable` if the database cannot be used."""
         collisions = 0
         while True:
             try:
-                return self._server.patiently(lambda: self._attempt(work))
+                return self._server.patiently(lambda: self._attempt(work), began)
             except _RACES:
                 collisions += 1
                 if collisions > _MAX_COLLISIONS:
@@ -199,8 +203,9 @@ class Transactions:
         connection.execute(_FORGET_OLD)
 
     def close(self) -> None:
-        with contextlib.suppress(psycopg.Error, ConnectionLost):
-            self._link.use(
-                lambda connection: connection.execute("DELETE FROM commits WHERE writer = ?", (self._writer,))
-            )
+        if self._link.is_open:
+            with contextlib.suppress(psycopg.Error, ConnectionLost):
+                self._link.use(
+                    lambda connection: connection.execute("DELETE FROM commits WHERE writer = ?", (self._writer,))
+                )
         self._link.close()

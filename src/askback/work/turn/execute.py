@@ -31,10 +31,10 @@ from askback.work.turn.keeping import FILES_UNAVAILABLE, SessionGone, Unreachabl
 from askback.work.turn.keeping import begin as begin_files
 from askback.work.turn.keeping import keep as keep_files
 from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import Unfit
+from askback.work.turn.prepare import Unfit, turn_name
 from askback.work.turn.process import EngineProcess, start_process
 from askback.work.turn.shortage import CannotStart, Stopped
-from askback.work.turn.stored_files import fetch_files
+from askback.work.turn.stored_files import fetch_files, store_turn
 from askback.work.turn.verdict import limit_error, verdict
 from askback.work.turn.versions import record_inherited, record_versions
 from askback.work.turn.workdir import new_repositories, record_end, record_start
@@ -150,7 +150,7 @@ class RunExecutor:
                 await fetch_files(self._context, run, self._control)
             except Stopped:
                 await self.end()
-                return self._stopped(run)
+                return self._put_back(run)
         return await self._execute(run, self._process)
 
     async def _begin_files(self, run: Run) -> None:
@@ -162,7 +162,7 @@ class RunExecutor:
         await fetch_files(self._context, run, self._control)
 
     def _put_back(self, run: Run) -> TurnSignal:
-        """Nothing of the turn has happened."""
+        """The turn is executed again: nothing of it has happened, or what it left is not stored."""
         at = self._context.clock()
         if self._control.reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
@@ -223,8 +223,21 @@ class RunExecutor:
             if warnings:
                 signal = replace(signal, warnings=(*signal.warnings, *warnings))
             over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
+            if not await self._stored(run):
+                return self._put_back(run)
             return await self._keep(run, signal, over=over)
         return signal
+
+    async def _stored(self, run: Run) -> bool:
+        """Store the artifacts and the raw output of the turn. False if the program stops before they are stored."""
+        try:
+            await store_turn(self._context, run, self._control, turn_name(run))
+        except Stopped:
+            if self._control.reason is not StopReason.CANCEL:
+                await self.end()
+                return False
+            log.error("the files of a canceled turn are not stored", extra={"run": run.id})
+        return True
 
     async def _keep(self, run: Run, signal: S, *, over: bool) -> S | TurnLost:
         """Store the run's files. Those of a sticky run are needed nowhere else before it is over."""

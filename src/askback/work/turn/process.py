@@ -272,8 +272,11 @@ def conversation_of(prepared: PreparedTurn) -> Conversation | None:
 
 async def take_lock(run: Run, workspace: Workspace) -> FileLock:
     """Take the run's lock; end what is left of an earlier turn, which still holds it."""
+    told = False
     while (lock := FileLock.take(workspace.lock_path)) is None:
-        log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        if not told:
+            log.warning("ending what is left of an earlier turn", extra={"run": run.id})
+        told = True
         await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
         await asyncio.sleep(0.05)
     return lock

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import Run
+from askback.process.stored_artifacts import keep_artifacts
 from askback.process.stored_run import uploaded_package_key
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
@@ -22,7 +23,7 @@ _RETRY_SEC = 2.0
 async def fetch_files(context: TurnContext, run: Run, control: RunControl) -> None:
     """Fetch what the turn needs and this machine does not have. Raises `Stopped` if the run is stopped meanwhile."""
     if context.workspaces.of(run.id).stored is not None:
-        await when_available(context, run, control, lambda: _fetch(context, run))
+        await when_available(context, run, control, "fetched", lambda: _fetch(context, run))
 
 
 def _fetch(context: TurnContext, run: Run) -> None:
@@ -34,7 +35,16 @@ def _fetch(context: TurnContext, run: Run) -> None:
         library.package(run.skill.digest)
 
 
-async def when_available(context: TurnContext, run: Run, control: RunControl, work: Callable[[], None]) -> None:
+async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> None:
+    """Store what every machine needs of a turn that has ended, before its end is stored. Raises `Stopped`."""
+    workspace = context.workspaces.of(run.id)
+    if workspace.stored is not None:
+        await when_available(context, run, control, "stored", lambda: keep_artifacts(workspace, turn))
+
+
+async def when_available(
+    context: TurnContext, run: Run, control: RunControl, done: str, work: Callable[[], None]
+) -> None:
     """Do the work in a thread, again and again until the store of files can be used.
 
     The worker holds the run all the while. Raises `Stopped` if the run is stopped first.
@@ -45,7 +55,8 @@ async def when_available(context: TurnContext, run: Run, control: RunControl, wo
         except Unavailable as error:
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
-            log.error("a turn waits for the store of files: %s", error.message, extra={"run": run.id})
+            message = "the files of a run cannot be %s, trying again: %s"
+            log.error(message, done, error.message, extra={"run": run.id})
         with suppress(TimeoutError):
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:

@@ -1,0 +1,129 @@
+"""Artifacts that one machine has stored, as another one sees them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from askback.core.errors import Invalid
+from askback.process.locks import FileLock
+from askback.process.stored_artifacts import (
+    ArtifactsHere,
+    StoredArtifacts,
+    artifacts_of,
+    keep_artifacts,
+)
+from askback.process.versions import Versions, with_turns
+from askback.process.workspace import Workspace, Workspaces
+from askback.stored_files.blocking import BlockingFiles
+
+OpenStore = Callable[[], BlockingFiles]
+ODD = "deep/北京\nplan #1.txt"
+
+
+@pytest.fixture
+def machines(tmp_path: Path, open_store: OpenStore) -> tuple[Workspace, Workspace]:
+    return tuple(Workspaces(tmp_path / name, files=open_store()).of("run1") for name in ("one", "two"))  # type: ignore[return-value]
+
+
+def turn(workspace: Workspace, number: int, epoch: int | None = None, **files: str | bytes | None) -> None:
+    """A turn that writes these files, or removes them."""
+    workspace.artifacts_path.mkdir(parents=True, exist_ok=True)
+    workspace.turns.mkdir(exist_ok=True)
+    name = f"{number:03d}-{epoch or number:03d}"
+    (workspace.turns / f"{name}.stdout").write_text("line\n" * 1000)
+    for path, content in files.items():
+        target = workspace.artifacts_path / (ODD if path == "odd" else path)
+        if content is None:
+            target.unlink()
+            continue
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content if isinstance(content, bytes) else content.encode())
+    Versions(workspace).record(number)
+    keep_artifacts(workspace, name)
+
+
+def test_another_machine_shows_the_end_of_the_last_turn(machines: tuple[Workspace, Workspace]) -> None:
+    one, two = machines
+    large = os.urandom(9 << 20)
+    turn(one, 1, a="first\n", odd="plan", large=large, gone="x")
+    turn(one, 2, a="second\n", gone=None)
+    here, view = artifacts_of(one), artifacts_of(two)
+    assert (type(here), type(view)) == (ArtifactsHere, StoredArtifacts)
+    for each in (here, view):
+        found = with_turns(each.index(), each.artifacts(), None)
+        assert {(file.path, file.size, file.turn) for file in found} == {
+            ("a", 7, 2),
+            (ODD, 4, 1),
+            ("large", 9 << 20, 1),
+        }
+        opened = each.open("large")
+        assert opened is not None
+        with opened:
+            assert opened.read() == large
+        assert each.open("gone") is None
+        assert [version.turn for version in each.index()["a"]] == [1, 2]
+        assert each.text(each.index()["a"][0]) == "first\n"
+        assert (each.text_now("a"), each.text_now("large"), each.text_now("gone")) == ("second\n", None, "")
+        bundle = each.bundle(20 << 20)
+        with zipfile.ZipFile(BytesIO(b"".join(iter(bundle.next_piece, None)))) as archive:
+            assert len(archive.namelist()) == 3
+            assert archive.read("a") == b"second\n"
+        with pytest.raises(Invalid):
+            each.bundle(1 << 20)
+
+
+def test_contents_that_did_not_change_are_stored_once(
+    machines: tuple[Workspace, Workspace], open_store: OpenStore
+) -> None:
+    one, _ = machines
+    turn(one, 1, a="same", b="same")
+    before = {each.key: each.stored_at for each in open_store().list("runs/run1/contents/")}
+    assert len(before) == 1
+    (one.artifacts_path / "a").touch()
+    turn(one, 2, c="same")
+    assert {each.key: each.stored_at for each in open_store().list("runs/run1/contents/")} == before
+    raw = [each.key for each in open_store().list("runs/run1/turns/")]
+    assert sorted(raw) == ["runs/run1/turns/001-001.tar.zst", "runs/run1/turns/002-002.tar.zst"]
+
+
+def test_a_run_without_artifacts_has_no_list(machines: tuple[Workspace, Workspace], open_store: OpenStore) -> None:
+    one, two = machines
+    turn(one, 1)
+    assert list(open_store().list("runs/run1/artifacts/")) == []
+    assert list(artifacts_of(two).artifacts()) == []
+
+
+def test_the_versions_go_on_where_another_machine_left_off(machines: tuple[Workspace, Workspace]) -> None:
+    one, two = machines
+    turn(one, 1, a="first\n")
+    # They come with the folder, which is restored before a turn. The contents need not be there.
+    shutil.copytree(
+        one.root / "versions", two.root / "versions", ignore=lambda folder, names: set(names) - {"index.json"}
+    )
+    turn(two, 2, a="second\n")
+    assert isinstance(artifacts_of(two), ArtifactsHere)
+    for view in (artifacts_of(one), artifacts_of(two)):
+        known = view.index()["a"]
+        assert [each.turn for each in known] == [1, 2]
+        assert [view.text(each) for each in known] == ["first\n", "second\n"]
+    # What the first machine has is old now, unless a process of the run is alive there.
+    assert isinstance(artifacts_of(one), StoredArtifacts)
+    lock = FileLock.take(one.lock_path)
+    assert lock is not None
+    assert isinstance(artifacts_of(one), ArtifactsHere)
+    lock.release()
+
+
+def test_the_end_of_a_restarted_turn_counts(machines: tuple[Workspace, Workspace]) -> None:
+    one, two = machines
+    turn(two, 2, epoch=10, a="restarted")
+    turn(one, 2, epoch=9, a="lost")
+    assert artifacts_of(one).text_now("a") == "restarted"
+    assert artifacts_of(two).text_now("a") == "restarted"
