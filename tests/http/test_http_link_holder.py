@@ -40,6 +40,7 @@ from support.server import Server
 PAGE = {"accept": "text/html", "accept-language": "en"}
 ALLOWED = {
     ("GET", "/healthz"),
+    ("GET", "/readyz"),
     ("GET", "/v1/answers/{link}"),
     ("POST", "/v1/answers/{link}"),
     ("POST", "/v1/answers/{link}/file"),
