@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from support import machines, postgres
 from support.api import calling, get, over, reach, reply, start
 from support.data_folder import ASK, FINISH
 from support.machines import Fleet, Machine
-from support.object_store import CREDENTIALS, Bucket
-from support.postgres import databases
+from support.object_store import CREDENTIALS
 from support.program import until
 
 ENV = {**CREDENTIALS, "ASKBACK_FLEET__LEASE_SEC": "6"}
 HELD = [{"touch": "started"}, {"wait_for": "go"}, FINISH]
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, bucket: Bucket) -> Iterator[Fleet]:
-    if (reason := postgres.missing() or machines.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        address = databases.address(tmp_path)
-        assert address is not None
-        yield Fleet(tmp_path, address, bucket.address)
 
 
 @pytest.fixture
