@@ -219,6 +219,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        if role.shares and settings.files is None:
+            await store.note_files(shared=False)
         records = records_of(store, settings, serving=role.shares)
         own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
         engines, setups = engine_setups(settings, own)

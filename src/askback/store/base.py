@@ -384,8 +384,8 @@ class Store(RunStore, AuditStore, QuestionStore, Protocol):
         """
         ...
 
-    async def note_shared_files(self) -> None:
-        """The files of all unfinished runs are in the store of `files` now."""
+    async def note_files(self, *, shared: bool) -> None:
+        """`shared`: the files of all unfinished runs are in the store of `files` now. Else some may not be, from now on."""
         ...
 
     # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.

@@ -80,7 +80,7 @@ class Sharing:
             await self._settle_all(all_left[first : first + _AT_ONCE])
         if self._left:
             return False
-        await self._store.note_shared_files()
+        await self._store.note_files(shared=True)
         return True
 
     async def _unfinished(self) -> Sequence[Run]:

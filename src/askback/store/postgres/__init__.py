@@ -119,10 +119,10 @@ class PostgresStore(SqlStore):
             lambda connection: schema.has_unshared_files(connection, folder)
         )
 
-    async def note_shared_files(self) -> None:
+    async def note_files(self, *, shared: bool) -> None:
         folder = self._folder
         if folder is not None:
-            await self._readers.read(lambda connection: schema.note_shared_files(connection, folder))
+            await self._readers.read(lambda connection: schema.note_files(connection, folder, shared=shared))
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         forgotten = await super().forget(run_ids, audit)

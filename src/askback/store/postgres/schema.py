@@ -102,8 +102,7 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
         if first != folder.id:
             raise errors.other_folder(_address(connection))
         # It may have been moved.
-        statement = "UPDATE data_folder SET runs_dir = :runs_dir, shared = false"
-        connection.execute(statement, {"runs_dir": folder.runs_dir})
+        connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
     if runs_dir != folder.runs_dir:
         raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
@@ -119,8 +118,9 @@ def has_unshared_files(connection: PostgresConnection, folder: DataFolder) -> bo
     return bool(connection.value(statement, {"id": folder.id}))
 
 
-def note_shared_files(connection: PostgresConnection, folder: DataFolder) -> None:
-    connection.execute("UPDATE data_folder SET shared = true WHERE id = :id", {"id": folder.id})
+def note_files(connection: PostgresConnection, folder: DataFolder, *, shared: bool) -> None:
+    statement = "UPDATE data_folder SET shared = :shared WHERE id = :id AND shared <> :shared"
+    connection.execute(statement, {"id": folder.id, "shared": shared})
 
 
 def upgrade(connection: PostgresConnection) -> SchemaStatus:
