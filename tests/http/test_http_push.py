@@ -184,7 +184,7 @@ def test_an_expired_token_ends_its_devices(
     main: httpx.Client, person: httpx.Client, tokens: Tokens, service: PushService
 ) -> None:
     subscribe(person, service)
-    with tokens._file.changing() as stored:
+    with tokens._stored.changing() as stored:
         (own,) = [each for each in stored.values() if each.name == "test_an_expired_token_ends_its_devices"]
         stored[own.digest] = replace(own, expires_at=datetime.now(UTC) - timedelta(seconds=1))
     (given_up,) = settled(main, waiting(main), service)
