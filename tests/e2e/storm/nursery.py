@@ -28,10 +28,13 @@ import askback.settings
 import askback.web.app
 from askback.cli.main import main
 from askback.process import tree
+from askback.process.guardian.client import Guardian
+from askback.process.homes import Homes
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
 from askback.service import Service
+from askback.store.sql.connection import Dialect
 from askback.store.sqlite.connection import DIALECT
 from askback.work.turn import process
 
@@ -67,10 +70,37 @@ def _without_guardian() -> None:
 
 def _without_fence() -> None:
     """Whoever writes a run's state last has won, also when what was decided is out of date."""
-    sql = dict(DIALECT.statements("writes"))
+    _remove_fence(DIALECT)
+
+
+def _without_fence_in_postgres() -> None:
+    from askback.store.postgres import connection
+
+    _remove_fence(connection.DIALECT)
+
+
+def _remove_fence(dialect: Dialect) -> None:
+    sql = dict(dialect.statements("writes"))
     unfenced = {name: text.replace(" AND version = :before", "") for name, text in sql.items()}
     assert unfenced != sql
-    DIALECT.statements("writes").update(unfenced)  # type: ignore[attr-defined]
+    dialect.statements("writes").update(unfenced)  # type: ignore[attr-defined]
+
+
+def _without_pointer() -> None:
+    """A turn begins with what its machine has of the run, whichever archive the run names."""
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    Homes._restore = nothing  # type: ignore[method-assign]
+
+
+def _without_end_of_lease() -> None:
+    """A worker whose lease is over goes on, and so do its engines."""
+    from askback.programs.leased import LeasedPrograms
+
+    LeasedPrograms.note_lost = lambda *_: None  # type: ignore[method-assign]
+    Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
 
 
 def _without_live_snapshots() -> None:
@@ -94,6 +124,9 @@ MUTATIONS = {
     "lock": _without_lock,
     "guardian": _without_guardian,
     "fence": _without_fence,
+    "fence in PostgreSQL": _without_fence_in_postgres,
+    "pointer": _without_pointer,
+    "end of the lease": _without_end_of_lease,
 }
 
 
