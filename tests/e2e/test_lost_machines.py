@@ -15,7 +15,8 @@ from support.data_folder import ASK, FINISH
 from support.machines import Fleet, Machine
 from support.object_store import CREDENTIALS, Bucket, Door
 from support.postgres import databases
-from support.program import until
+from support.program import Started, askback, until
+from support.server import Server
 
 ENV = {**CREDENTIALS, "ASKBACK_FLEET__LEASE_SEC": "6"}
 WRITE = {"write": {"path": "artifacts/plan.txt", "text": "the plan"}}
@@ -130,3 +131,42 @@ def test_the_end_of_a_turn_and_calls_for_files_wait_for_the_object_store(
         assert api.get(f"/v1/runs/{run_id}/artifacts/plan.txt").text == "the plan"
         assert reply(api, run_id, "red").status_code == 202
         assert over(api, run_id)["state"] == "succeeded"
+
+
+def on_sqlite(machine: Machine) -> Server:
+    """A server as it was before the machine became one of several."""
+    env = {name: value for name, value in machine.env.items() if name != "ASKBACK_FILES"}
+    return Server(machine, env=env, program=machine.program)
+
+
+def is_shared(fleet: Fleet) -> bool:
+    name = fleet.database.partition("@/")[2].partition("?")[0]
+    ((shared,),) = databases.server.execute("SELECT shared FROM askback.data_folder", name)
+    return bool(shared)
+
+
+@pytest.mark.contract("M-5")
+@pytest.mark.contract("M-10")
+def test_an_imported_run_that_waits_is_finished_on_another_machine(fleet: Fleet) -> None:
+    one, two, three = (fleet.machine(name) for name in ("one", "two", "three"))
+    one.skill([ASK], [FINISH], name="asking")
+    one.database = None
+    with on_sqlite(one) as server, calling(server.url, server.token) as client:
+        run_id = start(client, "asking")
+        reach(client, run_id, "waiting_user")
+        assert server.stop() == 0
+    one.database = fleet.database
+    imported = askback(one, "database", "import", str(one.data_dir), env={**one.env, **ENV})
+    assert imported.code == 0, imported.stderr
+    assert "stores the files of unfinished runs first" in imported.stderr
+    with Started(two, "worker", "--port", "0", env={**two.env, **ENV}, program=two.program) as early:
+        assert early.process.wait(120) == 1, "nobody else may take a run that has its files there alone"
+        assert "only in the data folder that was used with it first" in early.stderr
+    with one.server(env=ENV) as server:
+        until(lambda: is_shared(fleet))
+        assert server.stop() == 0
+    one.lose_disk()
+    with three.server(env=ENV) as server, calling(server.url, server.token) as client, two.worker(env=ENV):
+        assert reply(client, run_id, "red").status_code == 202
+        assert over(client, run_id)["state"] == "succeeded"
+    assert completed(two, run_id) == [1, 2]
