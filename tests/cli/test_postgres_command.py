@@ -94,6 +94,25 @@ def test_data_folders_that_share_their_files_share_a_database_at_one_path(
     assert on(empty, world, "runs").code == 0
 
 
+def test_no_other_folder_joins_while_the_first_one_alone_has_files(world: World, empty: str, tmp_path: Path) -> None:
+    on(empty, world, "database", "upgrade")
+    skill = world.skill([ASK], [FINISH])
+    files = {"ASKBACK_DATABASE": empty, "ASKBACK_FILES": str(tmp_path / "stored")}
+    elsewhere = {**files, "ASKBACK_RUNS_DIR": str(world.data_dir / "runs")}
+    with databases.chosen(False):
+        other = World(tmp_path / "other")
+    asked = on(empty, world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--json")
+    assert asked.json["state"] == "waiting_user", asked.json
+    refused = askback(other, "runs", env=elsewhere)
+    assert refused.code == 1
+    assert "only in the data folder that was used with it first" in refused.stderr
+    # The folder that has the files is used as before, also by a command, which stores nothing.
+    assert askback(world, "runs", env=files).code == 0
+    assert askback(other, "runs", env=elsewhere).code == 1
+    on(empty, world, "cancel", asked.json["id"])
+    assert askback(other, "runs", env=elsewhere).code == 0, "no unfinished run needs files"
+
+
 def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
     on(empty, world, "database", "upgrade")
     name = empty.partition("@/")[2].partition("?")[0]

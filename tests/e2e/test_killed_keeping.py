@@ -109,7 +109,7 @@ def _kill_and_go_on(folder: Path, moment: str, *, lost: bool) -> None:
             assert app.retention is not None
             await app.retention.sweep()
             assert app.files is not None
-            assert [each.key for each in await app.files.list(f"runs/{run.id}/")] == [done.kept]
+            assert [each.key for each in await app.files.list(f"runs/{run.id}/kept/")] == [done.kept]
 
     run_async(go_on)
     prompts = world.prompts(run.id)

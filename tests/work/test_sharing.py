@@ -80,6 +80,7 @@ def test_a_run_that_waited_before_is_continued_without_its_folder(tmp_path: Path
     assert len(prompts) == 2, "it is one session"
 
 
+@pytest.mark.databases
 def test_an_interrupted_turn_begins_with_the_home_before_it(tmp_path: Path, config: str) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], HELD, output=ANY)
