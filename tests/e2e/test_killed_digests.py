@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from askback.core.webhooks import Webhook, WebhookKind
+from askback.files.records import Collection
+from askback.webhooks.digest_ledger import DigestRecord, channel_key
 from support.data_folder import World
 from support.program import until
 from support.receiver import ALLOWED, Receiver, receiving
@@ -24,18 +28,20 @@ def server(world: World, due: datetime, *receivers: Receiver) -> Server:
     return Server(world, "--config", str(world.folder / "askback.toml"))
 
 
+def ledger(world: World) -> Collection[DigestRecord]:
+    return world.records.collection("digests", DigestRecord)
+
+
 def has_begun(world: World, channels: int) -> bool:
     """Whether the server knows so many channels."""
-    path = world.data_dir / "digests.json"
-    return path.exists() and len(json.loads(path.read_text())) == channels
+    return len(ledger(world).read()) == channels
 
 
-def miss(world: World) -> None:
-    """Let the newest channel be one that no server sent a digest to since yesterday."""
-    path = world.data_dir / "digests.json"
-    records = json.loads(path.read_text())
-    records[-1]["last_at"] = (datetime.now(UTC) - timedelta(days=1)).isoformat()
-    path.write_text(json.dumps(records))
+def miss(world: World, webhook: Receiver) -> None:
+    """Let this channel be one that no server sent a digest to since yesterday."""
+    with ledger(world).changing() as records:
+        channel = channel_key(Webhook(url=webhook.url, kind=WebhookKind.NTFY))
+        records[channel] = replace(records[channel], last_at=datetime.now(UTC) - timedelta(days=1))
 
 
 @pytest.mark.contract("N-4")
@@ -49,7 +55,7 @@ def test_a_digest_is_not_sent_again_after_a_kill(tmp_path: Path) -> None:
             until(lambda: client.get_run(run_id).state == "waiting_user")
             until(lambda: has_begun(world, 1))
             first.kill()
-        miss(world)
+        miss(world, phone)
         with server(world, due, phone) as second:
             until(lambda: len(phone.came) == 1)
             second.kill()
@@ -57,7 +63,7 @@ def test_a_digest_is_not_sent_again_after_a_kill(tmp_path: Path) -> None:
         with server(world, due, phone, tablet) as third:
             until(lambda: has_begun(world, 2))
             third.stop()
-        miss(world)
+        miss(world, tablet)
         with server(world, due, phone, tablet) as fourth:
             # Whoever sends this one has looked at the phone before.
             until(lambda: len(tablet.came) == 1)

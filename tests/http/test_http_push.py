@@ -14,7 +14,7 @@ import pytest
 
 from askback.http.auth import AccessScope
 from askback.http.push_subscriptions import MAX_PER_TOKEN
-from askback.http.tokens import Tokens
+from askback.http.tokens import Token, Tokens
 from support.api import calling, refused, reply, waiting
 from support.data_folder import ASK, FINISH, World
 from support.program import until
@@ -173,6 +173,7 @@ def test_a_revoked_token_ends_its_devices(
     settled(main, waiting(main), service)
     assert len(service.pushes) == 1
     tokens.revoke("test_a_revoked_token_ends_its_devices")
+    until(lambda: person.get("/v1/push").status_code == 401)
     settled(main, waiting(main), service)
     again = waiting(main)
     assert settled(main, again, service) == [], "the device is gone"
@@ -181,12 +182,13 @@ def test_a_revoked_token_ends_its_devices(
 
 @pytest.mark.contract("N-8")
 def test_an_expired_token_ends_its_devices(
-    main: httpx.Client, person: httpx.Client, tokens: Tokens, service: PushService
+    main: httpx.Client, person: httpx.Client, world: World, service: PushService
 ) -> None:
     subscribe(person, service)
-    with tokens._file.changing() as stored:
+    with world.records.collection("tokens", Token).changing() as stored:
         (own,) = [each for each in stored.values() if each.name == "test_an_expired_token_ends_its_devices"]
         stored[own.digest] = replace(own, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    until(lambda: person.get("/v1/push").status_code == 401)
     (given_up,) = settled(main, waiting(main), service)
     assert given_up["last_error"] == "the token or the session of this device has ended"
     assert service.pushes == []

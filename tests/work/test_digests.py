@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from askback.bootstrap import App
 from askback.core.runs import Run
+from askback.webhooks.digest_ledger import DigestRecord
 from askback.webhooks.digests import MAX_LISTED, RETRIES_SEC
 from support.data_folder import ASK, FINISH, World, over, submit, until, waiting
 from support.mail_server import Mailbox, receiving_mail
@@ -47,11 +49,13 @@ def bodies(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(came.body) for came in list(receiver.came)]
 
 
+def sent_digests(world: World) -> Mapping[str, DigestRecord]:
+    return world.records.collection("digests", DigestRecord).read()
+
+
 def attempts(world: World) -> int:
     """Of the digest that was claimed last."""
-    path = world.data_dir / "digests.json"
-    records = json.loads(path.read_text()) if path.exists() else []
-    return max((record["attempts"] for record in records), default=-1)
+    return max((record.attempts for record in sent_digests(world).values()), default=-1)
 
 
 class Log:
@@ -255,8 +259,8 @@ def test_a_failed_digest_is_sent_again_and_then_given_up(
 
 
 def _retry_known(world: World) -> bool:
-    (record,) = json.loads((world.data_dir / "digests.json").read_text())
-    return record["retry_at"] is not None
+    (record,) = sent_digests(world).values()
+    return record.retry_at is not None
 
 
 @pytest.mark.contract("N-4")

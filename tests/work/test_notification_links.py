@@ -252,6 +252,7 @@ def test_a_webhook_of_a_caller_gets_a_link_only_if_the_caller_may_answer(
                 assert [(each.recipient, each.token) for each in stored(app, run)] == [("standard", creator)] * linked
                 if linked and creator == "ci":
                     tokens.revoke("ci")
+                    await app.records.current(exactly=True)
                     assert stored(app, run) == []
         assert (url_in(receiver) is not None) is linked
 
