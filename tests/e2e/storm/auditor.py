@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from storm.clients import Rival, Story
-from storm.processes import bearing, told
+from storm.processes import Process, bearing, told
 
 MOST_TAKE_UPS = 3
 
@@ -48,8 +48,11 @@ class Auditor:
 
     def look_for_survivors(self, story: Story) -> None:
         """At the moment that a run is told to be over nothing of it may live."""
-        for process in bearing(f"ASKBACK_RUN={story.run_id}", story.token):
+        for process in self.survivors(story):
             self.verdict.add(Kind.ALIVE, f"{_name(story)} is over, and this lives: {told(process)}")
+
+    def survivors(self, story: Story) -> set[Process]:
+        return bearing(f"ASKBACK_RUN={story.run_id}", story.token)
 
     def judge(self, story: Story) -> None:
         verdict = self.verdict

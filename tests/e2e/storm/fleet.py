@@ -17,7 +17,7 @@ from storm.auditor import Kind
 from storm.clients import Door
 from storm.driver import SURVIVAL_SEC, Storm, Weather
 from storm.fleet_auditor import FleetAuditor
-from storm.fleet_programs import LEASE_SEC, FleetProgram, State
+from storm.fleet_programs import LEASE_SEC, STOP_SEC, FleetProgram, State
 from storm.processes import Process
 from storm.servers import Nursery, free_port
 from support import object_store
@@ -29,8 +29,6 @@ SERVERS = ("api-1", "api-2")
 WORKERS = ("worker-1", "worker-2", "worker-3")
 SLOTS = 3
 READY_SEC = 120.0
-STOP_SEC = LEASE_SEC + 4.0
-"""How long a process may live after its worker was suspended: the guardian ends it before the lease is over."""
 AFTER_OUTAGE_SEC = 60.0
 """A program that starts while the database is down may end; one that runs may not."""
 

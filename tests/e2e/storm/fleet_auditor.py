@@ -13,6 +13,7 @@ import zstandard
 
 from storm.auditor import Auditor
 from storm.clients import Story
+from storm.fleet_programs import STOP_SEC
 from support.object_store import Bucket
 
 _DATABASE_SEC = 60.0
@@ -24,6 +25,14 @@ class FleetAuditor(Auditor):
         self._evidence = folder / "evidence"
         self._database = database
         self._bucket = bucket
+
+    def look_for_survivors(self, story: Story) -> None:
+        """A process that waits warm for a reply holds no run: another machine may finish the run before its worker hears of
+        that, and a suspended one hears nothing. It ends with the lease at the latest."""
+        deadline = time.monotonic() + STOP_SEC
+        while story.part.warm and self.survivors(story) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        super().look_for_survivors(story)
 
     def home(self, story: Story) -> Path:
         """Unpacked without the code of Askback. Empty if no turn of the run has ended."""

@@ -14,6 +14,8 @@ from support.object_store import CREDENTIALS
 from support.program import environment, here
 
 LEASE_SEC = 6.0
+STOP_SEC = LEASE_SEC + 4.0
+"""How long a process may live after its worker was suspended: the guardian ends it before the lease is over."""
 
 
 class State(Enum):
