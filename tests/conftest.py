@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 from contract_book import open_book
-from support import postgres
+from support import machines, postgres
+from support.machines import Fleet
 from support.object_store import CREDENTIALS, Bucket, S3Server
 from support.postgres import databases
 
@@ -63,6 +64,17 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buc
     made = s3_server.make_bucket()
     yield made
     made.close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, bucket: Bucket) -> Iterator[Fleet]:
+    """What several machines share: an empty database and an empty bucket."""
+    if (reason := postgres.missing() or machines.missing()) is not None:
+        pytest.skip(reason)
+    with databases.chosen(True):
+        address = databases.address(tmp_path)
+        assert address is not None
+        yield Fleet(tmp_path, address, bucket.address)
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,7 @@ class Model:
     error: str | None = None
     outcomes: list[tuple[str, Any, str | None]] = field(default_factory=list)
     tokens: int = 0
+    kept: str | None = None
     events: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -55,7 +56,10 @@ class Model:
 
     def facts(self) -> dict[str, Any]:
         names = ("state", "owner", "attempt", "epoch", "version", "restarts", "repairs", "rebuilds", "session")
-        facts = {name: getattr(self, name) for name in (*names, "canceling", "pending", "deadline", "error", "tokens")}
+        facts = {
+            name: getattr(self, name)
+            for name in (*names, "canceling", "pending", "deadline", "error", "tokens", "kept")
+        }
         return {**facts, "next attempt": self.next_attempt}
 
     # Turns.
@@ -83,6 +87,7 @@ class Model:
         if not self.holds(epoch):
             return None
         self.restarts = 0
+        self.kept = None
         self.tokens += tokens
         self.events["usage"] += 1
         if self.canceling:
@@ -219,6 +224,16 @@ class Model:
     def end_held(self) -> bool:
         return self.cancel_now() if self.canceling else self.fail(str(self.error))
 
+    def keep_files(self, epoch: int, kept: str) -> bool | None:
+        if self.state not in ("queued", "waiting_user") or (self.state == "waiting_user" and self.stays):
+            return None
+        if self.epoch != epoch:
+            return None
+        if self.kept is not None:
+            return False
+        self.kept = kept
+        return True
+
     def adopt(self, owner: str, left_by: str) -> bool | None:
         if self.state not in OPEN:
             return None
@@ -272,4 +287,5 @@ def facts_of(run: Run) -> dict[str, Any]:
         "deadline": run.wait_deadline_at,
         "error": None if run.error is None else run.error.code,
         "tokens": 0 if run.usage is None else run.usage.total_tokens,
+        "kept": run.kept,
     }

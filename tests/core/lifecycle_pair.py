@@ -37,6 +37,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
+    FilesKept,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -169,6 +170,10 @@ class Pair:
     def lose_process(self, run: str, off: int) -> None:
         epoch = self.models[run].epoch + off
         self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
+
+    def keep_files(self, run: str, off: int) -> None:
+        signal = FilesKept(epoch=self.models[run].epoch + off, kept="archive", at=self.now)
+        self.send(run, signal, lambda model: model.keep_files(signal.epoch, signal.kept))
 
     def adopt(self, run: str, owner: str, left_by: str) -> None:
         signal = Adopted(owner=self.owner(owner), left_by=self.owner(left_by), at=self.now)

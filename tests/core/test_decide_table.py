@@ -49,6 +49,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
+    FilesKept,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -75,6 +76,8 @@ TABLE = """
   adopt             final         *          *            *       *        refused RUN_FINAL
   adopt-again       final         *          *            *       *        refused RUN_FINAL
   adopt-late        final         *          *            *       *        refused RUN_FINAL
+  keep              final         *          *            *       *        refused STATE_UNSUITABLE
+  keep-again        final         *          *            *       *        refused STATE_UNSUITABLE
   reply             final         *          *            *       *        refused INTERACTION_NOT_PENDING
   reply-other       final         *          *            *       *        refused INTERACTION_NOT_PENDING
   deadline-required final         *          *            *       *        refused INTERACTION_NOT_PENDING
@@ -210,6 +213,16 @@ TABLE = """
   process-lost      waiting_user  sticky     *            asked   current  -> canceled
   process-lost      waiting_user  sticky     *            no      current  -> failed INTERACTION_PROCESS_LOST
   process-lost      *             *          *            *       *        refused RUN_STALE
+
+# Files that were on one machine are stored.
+  keep              running       *          *            *       *        refused STATE_UNSUITABLE
+  keep-again        running       *          *            *       *        refused STATE_UNSUITABLE
+  keep              waiting_user  sticky     *            *       *        refused STATE_UNSUITABLE
+  keep-again        waiting_user  sticky     *            *       *        refused STATE_UNSUITABLE
+  keep              *             *          *            *       stale    refused RUN_STALE
+  keep-again        *             *          *            *       stale    refused RUN_STALE
+  keep              *             *          *            *       *        noted
+  keep-again        *             *          *            *       *        stays
 
 # Another program takes over.
   adopt             *             *          *            *       *        noted
@@ -349,6 +362,8 @@ SIGNALS: dict[str, Maker] = {
     "expired-gone": lambda run, epoch: (expired(run), ProcessTreeEnded(epoch=epoch, at=NOW)),
     "expired-lost": lambda run, epoch: (expired(run), ProcessLost(epoch=epoch, at=NOW)),
     "expired-cancel": lambda run, epoch: (expired(run), CancelRequested(at=NOW)),
+    "keep": lambda run, epoch: (run, FilesKept(epoch=epoch, kept="new", at=NOW)),
+    "keep-again": lambda run, epoch: (run.evolve(kept="old"), FilesKept(epoch=epoch, kept="new", at=NOW)),
     "adopt": lambda run, epoch: (run, Adopted(owner="another", left_by=OWNER, at=NOW)),
     "adopt-again": lambda run, epoch: (run, Adopted(owner=OWNER, left_by="another", at=NOW)),
     "adopt-late": lambda run, epoch: (run, Adopted(owner="another", left_by="third", at=NOW)),

@@ -117,6 +117,7 @@ class Lifecycles(RuleBasedStateMachine):
             lambda: self.pair.tree_gone(run, off),
             lambda: self.pair.lose_turn(run, off, counted=True),
             lambda: self.pair.lose_process(run, off),
+            lambda: self.pair.keep_files(run, off),
             lambda: self.pair.adopt(run, *(("first", "second") if choice % 2 else ("second", "first"))),
             lambda: self.pair.append(run, off, choice % 3),
         ]

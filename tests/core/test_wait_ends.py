@@ -23,7 +23,8 @@ from specimens import (
     waiting_run,
 )
 
-from askback.core.errors import ErrorCode, RefusalCode
+from askback.core.errors import ErrorCode, RefusalCode, RunWarning, WarningCode
+from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome, Question
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.outcomes import AskUser
@@ -32,6 +33,7 @@ from askback.core.signals import (
     Adopted,
     CancelRequested,
     DeadlinePassed,
+    FilesKept,
     HandleNamed,
     ProcessLost,
     ProcessTreeEnded,
@@ -246,6 +248,18 @@ def test_a_session_that_began_in_the_lost_turn_is_given_up_with_it() -> None:
     assert run.handle is None
     again = decision(run, HandleNamed(epoch=run.epoch, handle=HANDLE, at=NOW))
     assert again.run.handle == HANDLE
+
+
+# Files that are stored between turns.
+
+
+def test_a_run_whose_files_are_stored_names_them_and_changes_in_nothing_else() -> None:
+    warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message="too large")
+    for run in (waiting_run(), queued_run()):
+        made = decision(run, FilesKept(epoch=run.epoch, kept="archive", at=NOW, warnings=(warning,)))
+        assert made.run == run.evolve(kept="archive", warnings=(warning,), version=made.run.version, updated_at=NOW)
+        assert [event.type for event in made.events] == [EventType.RUN_WARNING]
+        assert decision(run, FilesKept(epoch=run.epoch, kept="archive", at=NOW)).events == ()
 
 
 # Another program.

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from support import machines, postgres
 from support.api import calling, over, reach, reply, start
 from support.data_folder import FINISH
 from support.machines import Fleet
-from support.object_store import CREDENTIALS, Bucket
-from support.postgres import databases
+from support.object_store import CREDENTIALS
 
 FILE = {"type": "object", "required": ["plan"], "properties": {"plan": {"type": "string", "x-input-source": "file"}}}
 ASK_FILE = {"ask": {"interaction_id": "colour", "prompt": "Which plan?", "kind": "file"}}
 WRITE = {"write": {"path": "artifacts/plan.txt", "text": "one\n"}}
 REWRITE = {"write": {"path": "artifacts/plan.txt", "text": "two\n"}}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, bucket: Bucket) -> Iterator[Fleet]:
-    if (reason := postgres.missing() or machines.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        address = databases.address(tmp_path)
-        assert address is not None
-        yield Fleet(tmp_path, address, bucket.address)
 
 
 def upload(client: httpx.Client, name: str, content: bytes) -> dict[str, str]:

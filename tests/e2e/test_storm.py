@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from storm import cast
 from storm.auditor import Kind
-from storm.driver import Storm, Weather
+from storm.driver import Weather
+from storm.one_server import ServerStorm
 
 from askback.process.guardian import client
 
@@ -26,7 +27,7 @@ def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
 ) -> None:
     seed = random.SystemRandom().randrange(10**9) if seed is None else seed
     print(f"make storm SEED={seed}")
-    figures = asyncio.run(Storm(tmp_path, Weather(seed=seed, kills=8)).blow())
+    figures = asyncio.run(ServerStorm(tmp_path, Weather(seed=seed, kills=8)).blow())
     print(figures.line())
     assert figures.verdict.problems == []
     assert figures.verdict.runs > 0
@@ -49,5 +50,5 @@ def test_a_server_without_what_holds_against_it_is_found_out(
 ) -> None:
     cancels = 0.5 if without == "warm ends" else 0.08
     weather = Weather(seed=1, kills=25, parts=(PARTS[part],), without=without, stops=stops, cancels=cancels)
-    figures = asyncio.run(Storm(tmp_path, weather).blow())
+    figures = asyncio.run(ServerStorm(tmp_path, weather).blow())
     assert figures.verdict.count(kind) > 0

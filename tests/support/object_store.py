@@ -66,10 +66,7 @@ class S3Server:
 
     def make_bucket(self) -> Bucket:
         name = f"bucket-{next(self._numbers)}"
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/{name}", method="PUT")
-        # The region is a part of the credentials.
-        request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request")
-        urllib.request.urlopen(request, timeout=DEADLINE_SEC).close()
+        _request("PUT", self._port, name)
         return Bucket(name, self._port)
 
     def close(self) -> None:
@@ -96,6 +93,10 @@ class Bucket:
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def content(self, key: str) -> bytes:
+        """A stored file, also while the door is closed."""
+        return _request("GET", self._behind, f"{self.name}/some/prefix/{key}")
 
     def turn(self, door: Door) -> None:
         """Connections that exist end, so that the next request meets the new state."""
@@ -132,6 +133,14 @@ class Bucket:
 
     def _start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, daemon=True).start()
+
+
+def _request(method: str, port: int, path: str) -> bytes:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", method=method)
+    # The region is a part of the credentials.
+    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request")
+    with urllib.request.urlopen(request, timeout=DEADLINE_SEC) as answer:
+        return bytes(answer.read())
 
 
 def _end(connection: socket.socket) -> None:

@@ -30,6 +30,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
+    FilesKept,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -202,6 +203,9 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when="a later turn was interrupted", signal=lost, prepare=_in_later_turn),
         Circumstance(when=f"a turn was interrupted after {MAX_RESTARTS} restarts", signal=lost, prepare=_often_lost),
         Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
+        Circumstance(
+            when="files that only one machine had are stored", signal=FilesKept(epoch=EPOCH, kept="archive", at=LATE)
+        ),
         Circumstance(
             when="the owner has died, and another program takes over",
             signal=Adopted(owner="another", left_by=SHARED, at=LATE),

@@ -69,6 +69,7 @@ from askback.work.deadlines import Deadlines
 from askback.work.membership import Membership
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
+from askback.work.sharing import Sharing
 from askback.work.turn.context import TurnContext
 from askback.work.turn.shortage import Shortage
 from askback.work.vitals import Vitals
@@ -115,6 +116,8 @@ class App:
     """Only a server has it, like `digests` and `retention`."""
     digests: Digests | None
     retention: Retention | None
+    sharing: Sharing | None
+    """Only a server or worker with `files` has it."""
     telegram: TelegramBot | None
     """Only a server with a bot in its settings has it."""
 
@@ -148,6 +151,8 @@ class App:
             return
         yield self.vitals.run()
         yield self.recovery.tidy()
+        if self.sharing is not None:
+            yield self.sharing.run()
         if self.offering is not None:
             yield self.offering.run()
         if self.fleet is not None:
@@ -214,6 +219,8 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
+        if role.shares and settings.files is None:
+            await store.note_files(shared=False)
         records = records_of(store, settings, serving=role.shares)
         own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
         engines, setups = engine_setups(settings, own)
@@ -328,6 +335,7 @@ def _app(parts: _Parts) -> App:
         digests=digests,
         telegram=telegram,
         retention=retention,
+        sharing=_sharing(parts),
     )
 
 
@@ -506,6 +514,20 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
             answer_buttons=notifications.allow_answer_buttons, sender=email.sender, zone=notifications.zone
         ),
         mail_server=server,
+    )
+
+
+def _sharing(parts: _Parts) -> Sharing | None:
+    if parts.homes is None or not parts.role.shares:
+        return None
+    return Sharing(
+        store=parts.store,
+        homes=parts.homes,
+        workspaces=parts.workspaces,
+        library=parts.library,
+        engines=parts.engines,
+        pools=parts.pools,
+        clock=parts.clock,
     )
 
 

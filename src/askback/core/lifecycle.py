@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from askback.core import event_factory, turns, waits
-from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, stale
+from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, stale, unsuitable
 from askback.core.errors import RefusalCode
 from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome
@@ -22,6 +22,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
+    FilesKept,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -89,6 +90,8 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return turns.restart(run, signal)
         case ProcessLost():
             return _completed(waits.lose_process(run, signal), signal)
+        case FilesKept():
+            return _keep_files(run, signal)
         case Adopted():
             return _adopt(run, signal)
         case _:
@@ -125,6 +128,19 @@ def _completed(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessL
     )
     warned = (event_factory.warned(warning, signal.at) for warning in signal.warnings)
     return replace(decision, run=run, events=(*warned, *decision.events))
+
+
+def _keep_files(run: Run, signal: FilesKept) -> Decision | Stay | Refusal:
+    """A run that is being executed is refused: the end of its turn says what is kept."""
+    if run.state.final or run.state is RunState.RUNNING or (run.state is RunState.WAITING_USER and run.sticky):
+        return unsuitable(run, "have its files stored")
+    if run.epoch != signal.epoch:
+        return stale(run)
+    if run.kept is not None:
+        return Stay(reason="the run's files are stored already")
+    warnings = turns.merge_warnings(run.warnings, signal.warnings)
+    kept = run.evolve(version=run.version + 1, kept=signal.kept, warnings=warnings, updated_at=signal.at)
+    return Decision(run=kept, events=tuple(event_factory.warned(each, signal.at) for each in signal.warnings))
 
 
 def _adopt(run: Run, signal: Adopted) -> Decision | Stay | Refusal:

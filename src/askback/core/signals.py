@@ -125,6 +125,17 @@ class ProcessLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesKept:
+    """The files that the run has had since its last turn, which had that epoch, are stored now. They were on one machine."""
+
+    epoch: int
+    kept: str
+    """As in `TurnEnded`."""
+    at: datetime
+    warnings: tuple[RunWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
     """Another program becomes the owner, because the previous one (`left_by`) has died."""
 
@@ -145,5 +156,6 @@ Signal = (
     | ProcessTreeEnded
     | TurnLost
     | ProcessLost
+    | FilesKept
     | Adopted
 )

@@ -204,7 +204,7 @@ class Homes:
             except NotFound:
                 unused = [each.key for each in stored if each.stored_at < now - _UNUSED]
             else:
-                unused = [each.key for each in stored if _is_unused(each.key, run)]
+                unused = [each.key for each in stored if _is_unused(each, run, now)]
             if unused:
                 await self._files.delete(unused)
 
@@ -230,13 +230,18 @@ def _run_id(stored: StoredFile) -> str:
     return stored.key.split("/")[1]
 
 
-def _is_unused(key: str, run: Run) -> bool:
-    """Whether no turn needs this file of the run. A turn that is being executed may be storing its archive."""
+def _is_unused(stored: StoredFile, run: Run, now: datetime) -> bool:
+    """Whether no turn needs this file of the run. A turn that is being executed may be storing its archive.
+
+    So may a program that has found a run without one.
+    """
+    key = stored.key
     if key == _pad(run.id):
         return run.state.final
     if not key.startswith(_kept(run.id)) or key == run.kept:
         return False
     with suppress(ValueError):
         epoch = int(key.removeprefix(_kept(run.id)).partition("-")[0])
-        return epoch < run.epoch or run.worker is None
+        idle = run.worker is None and (run.kept is not None or stored.stored_at < now - _UNUSED)
+        return epoch < run.epoch or idle
     return False

@@ -377,6 +377,17 @@ class Store(RunStore, AuditStore, QuestionStore, Protocol):
         """The runs of one owner that are not final."""
         ...
 
+    async def has_unshared_files(self) -> bool:
+        """Whether unfinished runs may have files that only the data folder of this program has.
+
+        As long as that is so, programs with another data folder cannot open the store.
+        """
+        ...
+
+    async def note_files(self, *, shared: bool) -> None:
+        """`shared`: the files of all unfinished runs are in the store of `files` now. Else some may not be, from now on."""
+        ...
+
     # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.
 
     async def register_webhooks(self, webhooks: Sequence[Webhook], at: datetime | None = None) -> None:

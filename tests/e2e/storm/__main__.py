@@ -18,26 +18,31 @@ from storm import cast, codex
 from storm.auditor import Kind
 from storm.crashes import CannotTrace, Workshop
 from storm.driver import Figures, Storm, Weather
+from storm.fleet import FleetStorm
+from storm.one_server import ServerStorm
+from support import machines, postgres
 
 
 def main() -> int:
     wanted = argparse.ArgumentParser(prog="storm", description=__doc__)
     wanted.add_argument("--kills", type=int, default=1000)
     wanted.add_argument("--seed", type=int, default=None)
+    wanted.add_argument("--fleet", action="store_true", help="two servers and three workers, each on its own machine")
     given = wanted.parse_args()
-    if not client.available():
-        print("no storm here: it looks at processes in /proc, which only Linux has", file=sys.stderr)
+    if (reason := _missing(fleet=given.fleet)) is not None:
+        print(f"no storm here: {reason}", file=sys.stderr)
         return 2
     seed = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
     folder = Path(tempfile.mkdtemp(prefix="storm-"))
     with ExitStack() as stack:
-        config = stack.enter_context(codex.in_reach(folder))
+        config = "" if given.fleet else stack.enter_context(codex.in_reach(folder))
         parts = (*cast.PARTS, cast.CODEX) if config else cast.PARTS
-        storm = Storm(folder, Weather(seed=seed, kills=given.kills, parts=parts, config=config))
+        weather = Weather(seed=seed, kills=given.kills, parts=parts, config=config)
+        storm = FleetStorm(folder, weather) if given.fleet else ServerStorm(folder, weather)
         figures = asyncio.run(_blow(storm))
     print(figures.line(), file=sys.stderr, flush=True)
-    crashed, told = ((), "stopped by hand") if storm.stopped else _crash(folder / "crashes", seed)
+    crashed, told = _second_part(folder, seed, left_out=storm.stopped or given.fleet)
     problems = [*figures.verdict.problems, *crashed]
     for kind, text in problems:
         print(f"{kind}: {text}", file=sys.stderr)
@@ -45,7 +50,7 @@ def main() -> int:
         print(f"everything is kept in {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{figures.line()}; {told}", flush=True)
+    print(figures.line() + told, flush=True)
     return 1 if problems else 0
 
 
@@ -60,14 +65,22 @@ async def _blow(storm: Storm) -> Figures:
     return await storm.blow()
 
 
-def _crash(folder: Path, seed: int) -> tuple[Sequence[tuple[Kind, str]], str]:
-    """The second part: a crash at every point of a run where something is written."""
+def _missing(*, fleet: bool) -> str | None:
+    if not client.available():
+        return "it looks at processes in /proc, which only Linux has"
+    return (postgres.missing() or machines.missing()) if fleet else None
+
+
+def _second_part(folder: Path, seed: int, *, left_out: bool) -> tuple[Sequence[tuple[Kind, str]], str]:
+    """A crash of one server at every point of a run where something is written."""
+    if left_out:
+        return (), ""
     print("now a crash at every point where something is written", file=sys.stderr, flush=True)
     try:
-        crashes = asyncio.run(Workshop(folder).crash_everywhere(seed=seed, every=1))
+        crashes = asyncio.run(Workshop(folder / "crashes").crash_everywhere(seed=seed, every=1))
     except CannotTrace as reason:
-        return (), f"no crash points: {reason}"
-    return crashes.verdict.problems, crashes.line()
+        return (), f"; no crash points: {reason}"
+    return crashes.verdict.problems, f"; {crashes.line()}"
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class Auditor:
 
     def _said(self, story: Story) -> Iterator[str]:
         """What the engine's sessions say that its user said."""
-        home = self._home(story)
+        home = self.home(story)
         if story.part.engine == "codex":
             for path in home.glob(".codex/sessions/**/*.jsonl"):
                 yield from map(_of_user, _records(path))
@@ -143,10 +143,11 @@ class Auditor:
                     yield json.dumps(record)
 
     def _sessions(self, story: Story) -> list[list[dict[str, Any]]]:
-        folder = self._home(story) / ".scripted" / "sessions"
+        folder = self.home(story) / ".scripted" / "sessions"
         return [list(_records(path)) for path in sorted(folder.glob("*.jsonl"))]
 
-    def _home(self, story: Story) -> Path:
+    def home(self, story: Story) -> Path:
+        """Where the engine of a run that is over has its sessions."""
         return self._data_dir / "runs" / story.run_id / "home"
 
 

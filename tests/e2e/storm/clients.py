@@ -20,11 +20,13 @@ FINAL = ("succeeded", "failed", "canceled")
 
 
 class Door:
-    """The server's address, which stays while the servers come and go."""
+    """The addresses of the servers, which stay while the servers come and go. Each request goes to any of them."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, *ports: int, token: str, may_refuse: bool = False) -> None:
+        """`may_refuse`: a server may say that it cannot reach what it needs."""
+        self._urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
+        self._may_refuse = may_refuse
         self._http = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}/v1",
             headers={"Authorization": f"Bearer {token}"},
             timeout=15.0,
             trust_env=False,
@@ -32,13 +34,18 @@ class Door:
         )
         self.faults: list[str] = []
         """Answers that no server may give, whatever was done to the one before."""
+        self.refusals = 0
 
     async def try_once(self, method: str, path: str, **words: Any) -> httpx.Response | None:
         """The answer, or None: then it may have been done or not."""
         try:
-            response = await self._http.request(method, path, **words)
+            response = await self._http.request(method, random.choice(self._urls) + path, **words)
         except httpx.TransportError:
             await asyncio.sleep(0.03)
+            return None
+        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE and self._may_refuse:
+            self.refusals += 1
+            await asyncio.sleep(0.2)
             return None
         if response.status_code >= 500:
             self.faults.append(f"{method} {path}: {response.status_code} {response.text[:200]}")

@@ -61,7 +61,7 @@ class Workshop:
         self._mark = f"crash-{secrets.token_hex(8)}"
         self._token = secrets.token_hex(16)
         self._servers = Servers(self._world, free_port(), None)
-        self._door = Door(self._servers.port, self._token)
+        self._door = Door(self._servers.port, token=self._token)
         self._auditor = Auditor(self._world.data_dir)
         self._stories: list[Story] = []
 

@@ -1,12 +1,13 @@
 """A program that has done its imports and forks a server for every request, so that a thousand starts are quick.
 
 A request is a line on stdin: `{"start": {"args", "env", "cwd", "log"}}` is answered with the server's pid, and
-`{"wait": pid}` with its exit code. With `--without NAME` the servers lack something that the storm must find missing.
+`{"wait": pid}` with its exit code. With `bind`, the server sees the first of two folders at the path of the second. With `--without NAME` the servers lack something that the storm must find missing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import sys
@@ -27,12 +28,18 @@ import askback.settings
 import askback.web.app
 from askback.cli.main import main
 from askback.process import tree
+from askback.process.guardian.client import Guardian
+from askback.process.homes import Homes
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.workspace import Workspace
 from askback.service import Service
+from askback.store.sql.connection import Dialect
 from askback.store.sqlite.connection import DIALECT
 from askback.work.turn import process
+
+_NEW_MOUNTS = 0x20000
+_BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 def _without_snapshots() -> None:
@@ -63,10 +70,37 @@ def _without_guardian() -> None:
 
 def _without_fence() -> None:
     """Whoever writes a run's state last has won, also when what was decided is out of date."""
-    sql = dict(DIALECT.statements("writes"))
+    _remove_fence(DIALECT)
+
+
+def _without_fence_in_postgres() -> None:
+    from askback.store.postgres import connection
+
+    _remove_fence(connection.DIALECT)
+
+
+def _remove_fence(dialect: Dialect) -> None:
+    sql = dict(dialect.statements("writes"))
     unfenced = {name: text.replace(" AND version = :before", "") for name, text in sql.items()}
     assert unfenced != sql
-    DIALECT.statements("writes").update(unfenced)  # type: ignore[attr-defined]
+    dialect.statements("writes").update(unfenced)  # type: ignore[attr-defined]
+
+
+def _without_pointer() -> None:
+    """A turn begins with what its machine has of the run, whichever archive the run names."""
+
+    async def nothing(*_: Any) -> None:
+        return
+
+    Homes._restore = nothing  # type: ignore[method-assign]
+
+
+def _without_end_of_lease() -> None:
+    """A worker whose lease is over goes on, and so do its engines."""
+    from askback.programs.leased import LeasedPrograms
+
+    LeasedPrograms.note_lost = lambda *_: None  # type: ignore[method-assign]
+    Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
 
 
 def _without_live_snapshots() -> None:
@@ -90,14 +124,31 @@ MUTATIONS = {
     "lock": _without_lock,
     "guardian": _without_guardian,
     "fence": _without_fence,
+    "fence in PostgreSQL": _without_fence_in_postgres,
+    "pointer": _without_pointer,
+    "end of the lease": _without_end_of_lease,
 }
 
 
-def start(args: list[str], env: dict[str, str], cwd: str, log: str) -> int:
+def start(args: list[str], env: dict[str, str], cwd: str, log: str, bind: tuple[str, str] | None = None) -> int:
     child = os.fork()
     if child == 0:
+        if bind is not None:
+            _bind(*bind)
         _serve(args, env, cwd, log)
     return child
+
+
+def _bind(folder: str, path: str) -> None:
+    """In a mount namespace of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for failed in (
+        libc.unshare(_NEW_MOUNTS),
+        libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None),
+        libc.mount(folder.encode(), path.encode(), None, _BIND, None),
+    ):
+        if failed:
+            os._exit(os.EX_OSERR)
 
 
 def _serve(args: list[str], env: dict[str, str], cwd: str, log: str) -> NoReturn:

@@ -32,6 +32,19 @@ def children(parent: int) -> list[Process]:
     return [process for pid in _pids() if _parent(pid) == parent and (process := seen(pid)) is not None]
 
 
+def descendants(ancestor: int) -> set[Process]:
+    """Its children, their children, and so on; without itself."""
+    by_parent: dict[int | None, list[int]] = {}
+    for pid in _pids():
+        by_parent.setdefault(_parent(pid), []).append(pid)
+    found, next_ones = set(), [ancestor]
+    while next_ones:
+        below = by_parent.get(next_ones.pop(), [])
+        next_ones += below
+        found |= {process for pid in below if (process := seen(pid)) is not None}
+    return found
+
+
 def seen(pid: int) -> Process | None:
     """The process that lives under this pid. A zombie whose other threads live does live."""
     fields = _fields(pid)

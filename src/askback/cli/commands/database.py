@@ -97,6 +97,8 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     else:
         output.to_stderr(f"✔ imported {done.rows['runs']} runs and {done.rows['tokens']} tokens")
     output.to_stderr(f"start the server on the same folder, with the database: askback serve --data-dir {source}")
+    if settings.files is not None:
+        output.to_stderr("it stores the files of unfinished runs first; until then, other machines cannot be used")
     return 0
 
 

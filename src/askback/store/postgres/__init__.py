@@ -49,6 +49,7 @@ class PostgresStore(SqlStore):
         )
         self._readers = Readers(server)
         self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
+        self._folder: schema.DataFolder | None = None
         self._closed = False
 
     @classmethod
@@ -72,6 +73,7 @@ class PostgresStore(SqlStore):
             await store._readers.read(schema.check)
             if folder is not None:
                 await store._readers.read(lambda connection: schema.claim(connection, folder))
+                store._folder = folder
             await store._wake.open()
             server.patience_sec = patience_sec
         except BaseException:
@@ -110,6 +112,17 @@ class PostgresStore(SqlStore):
             log.warning("%s queued runs had no job; they have one again", len(mended))
             self._listeners.notify_elsewhere(mended)
         return mended
+
+    async def has_unshared_files(self) -> bool:
+        folder = self._folder
+        return folder is not None and await self._readers.read(
+            lambda connection: schema.has_unshared_files(connection, folder)
+        )
+
+    async def note_files(self, *, shared: bool) -> None:
+        folder = self._folder
+        if folder is not None:
+            await self._readers.read(lambda connection: schema.note_files(connection, folder, shared=shared))
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         forgotten = await super().forget(run_ids, audit)

@@ -126,6 +126,15 @@ def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
+def files_elsewhere(address: str) -> Unavailable:
+    message = (
+        f"{place(address)} has unfinished runs whose files are only in the data folder that was used with it first;"
+        " start a server there with the setting `files`: it stores them, and then other machines can be used"
+        " (docs/guides/several-machines.md)"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
 def too_old(address: str, version: int) -> Unavailable:
     """`version` is as libpq tells it: 150004 is 15.4."""
     message = (

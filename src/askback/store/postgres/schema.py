@@ -11,6 +11,7 @@ from askback.store.postgres.connection import FOLDER, SCHEMA, PostgresConnection
 from askback.store.sql.connection import migrations
 
 _LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA} migrations', 0))"
+_UNFINISHED = "SELECT EXISTS (SELECT 1 FROM runs WHERE state IN ('queued', 'running', 'waiting_user'))"
 _LEDGER = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS migrations (version BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())
@@ -89,22 +90,37 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
     """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes.
 
     Data folders that share the files of their runs may share the database. Then the runs must be at the same path
-    everywhere, because the sessions of engines contain it.
+    everywhere, because the sessions of engines contain it. As long as the first folder has files of unfinished runs that
+    are not stored, no other one may join: it could not execute these runs.
     """
     connection.execute(
-        "INSERT INTO data_folder (id, runs_dir) VALUES (:id, :runs_dir) ON CONFLICT DO NOTHING",
-        {"id": folder.id, "runs_dir": folder.runs_dir},
+        "INSERT INTO data_folder (id, runs_dir, shared) VALUES (:id, :runs_dir, :shared) ON CONFLICT DO NOTHING",
+        {"id": folder.id, "runs_dir": folder.runs_dir, "shared": folder.shared},
     )
-    first = str(connection.value("SELECT id FROM data_folder"))
+    ((first, runs_dir, shared),) = connection.fetch("SELECT id, runs_dir, shared FROM data_folder")
     if not folder.shared:
         if first != folder.id:
             raise errors.other_folder(_address(connection))
         # It may have been moved.
         connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
-    runs_dir = str(connection.value("SELECT runs_dir FROM data_folder"))
     if runs_dir != folder.runs_dir:
         raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
+    if not shared and first != folder.id:
+        if connection.value(_UNFINISHED):
+            raise errors.files_elsewhere(_address(connection))
+        connection.execute("UPDATE data_folder SET shared = true")
+
+
+def has_unshared_files(connection: PostgresConnection, folder: DataFolder) -> bool:
+    """Whether unfinished runs may have files that only this folder has."""
+    statement = "SELECT EXISTS (SELECT 1 FROM data_folder WHERE id = :id AND NOT shared)"
+    return bool(connection.value(statement, {"id": folder.id}))
+
+
+def note_files(connection: PostgresConnection, folder: DataFolder, *, shared: bool) -> None:
+    statement = "UPDATE data_folder SET shared = :shared WHERE id = :id AND shared <> :shared"
+    connection.execute(statement, {"id": folder.id, "shared": shared})
 
 
 def upgrade(connection: PostgresConnection) -> SchemaStatus:

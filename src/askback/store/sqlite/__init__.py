@@ -71,6 +71,13 @@ class SqliteStore(SqlStore):
         """Nothing: a place in the queue is a row that is written with its run."""
         return ()
 
+    async def has_unshared_files(self) -> bool:
+        """Nobody notes it: the programs of one machine have the same files."""
+        return True
+
+    async def note_files(self, *, shared: bool) -> None:
+        """Nothing: see above."""
+
     async def check(self) -> str:
         return await self.readers.read(self._check)
 

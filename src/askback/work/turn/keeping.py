@@ -28,7 +28,7 @@ S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 PATIENCE_SEC = 15.0
 """How long the start of a turn waits for the store of files before the run goes back to the queue."""
 _RETRY_SEC = 1.0
-_ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
+ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
 FILES_UNAVAILABLE = "the store of files could not be used"
 
 
@@ -97,7 +97,7 @@ async def keep(
             await end_process()
             alive = False
         except NotKept as problem:
-            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{_ONLY_HERE}: {problem}")
+            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
             return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
         except Unavailable as error:
             log.error("the files of a run cannot be stored, trying again: %s", error.message, extra={"run": run.id})

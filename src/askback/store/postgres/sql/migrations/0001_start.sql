@@ -180,7 +180,8 @@ CREATE INDEX audit_of_run ON audit (run_id, number) WHERE run_id IS NOT NULL;
 CREATE TABLE data_folder (
     single BOOLEAN PRIMARY KEY DEFAULT true CHECK (single),
     id TEXT COLLATE "C" NOT NULL,
-    runs_dir TEXT COLLATE "C" NOT NULL
+    runs_dir TEXT COLLATE "C" NOT NULL,
+    shared BOOLEAN NOT NULL -- false: unfinished runs may have files that only this folder has
 );
 
 -- The last transaction of every connection that writes. It is written with the transaction, so that a program that lost

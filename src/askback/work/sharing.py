@@ -1,0 +1,192 @@
+"""Stores the files that only the data folder of this program has, so that every machine can continue its runs.
+
+A run has no archive of its files if its last turn ended without the setting `files`: before it was set, or before its
+data folder was imported. Until all of them are stored, the store lets no program with another data folder in.
+
+A run that is being executed is looked at again when its turn has ended. A sticky run needs its process, not its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, Unavailable, WarningCode
+from askback.core.runs import Run, RunState, TurnKind
+from askback.core.signals import FilesKept
+from askback.engines.base import caches_of
+from askback.engines.registry import Engines
+from askback.process.homes import HomeBusy, Homes, NotKept
+from askback.process.locks import FileLock
+from askback.process.pools import Pools
+from askback.process.snapshot import HomeLost
+from askback.process.stored_artifacts import keep_artifacts
+from askback.process.stored_run import uploaded_package_key
+from askback.process.workspace import Workspace, Workspaces
+from askback.skills.library import Library
+from askback.store.base import Store, move
+from askback.work.turn.keeping import ONLY_HERE
+from askback.work.turn.prepare import turn_name
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+_RETRY_SEC = 2.0
+
+
+class Sharing:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        homes: Homes,
+        workspaces: Workspaces,
+        library: Library,
+        engines: Engines,
+        pools: Pools,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._homes = homes
+        self._workspaces = workspaces
+        self._library = library
+        self._engines = engines
+        self._pools = pools
+        self._clock = clock
+        self._left: list[str] | None = None
+        """The runs that are not settled; None: they are not known yet."""
+
+    async def run(self) -> None:
+        """Returns when everything is stored."""
+        while True:
+            try:
+                if await self._is_done():
+                    return
+            except (Unavailable, OSError) as error:
+                log.error("files that only this machine has cannot be stored, trying again: %s", error)
+            await asyncio.sleep(_RETRY_SEC)
+
+    async def _is_done(self) -> bool:
+        if not await self._store.has_unshared_files():
+            return True
+        if self._left is None:
+            await self._pools.skills.run(self._store_installed, admitted=True)
+            self._left = [run.id for run in await self._unfinished() if _needs_files(run)]
+        all_left = tuple(self._left)
+        for first in range(0, len(all_left), _AT_ONCE):
+            await self._settle_all(all_left[first : first + _AT_ONCE])
+        if self._left:
+            return False
+        await self._store.note_files(shared=True)
+        return True
+
+    async def _unfinished(self) -> Sequence[Run]:
+        return [run for owner in await self._store.owners() for run in await self._store.owned_by(owner)]
+
+    async def _settle_all(self, run_ids: Sequence[str]) -> None:
+        assert self._left is not None
+        settled = await asyncio.gather(*map(self._settle, run_ids), return_exceptions=True)
+        for run_id, result in zip(run_ids, settled, strict=True):
+            if result is True:
+                self._left.remove(run_id)
+        for result in settled:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _settle(self, run_id: str) -> bool:
+        """Store the files of one run. False if it must be tried again."""
+        workspace = self._workspaces.of(run_id)
+        if not await asyncio.to_thread(workspace.root.is_dir):
+            # Nothing is here: the run has not started, and has no files.
+            return True
+        lock = await asyncio.to_thread(FileLock.take, workspace.lock_path)
+        try:
+            # With the lock: from now on, no turn begins in this folder.
+            run = await self._store.get(run_id)
+            if not _needs_files(run):
+                return True
+            is_idle = lock is not None and run.state is not RunState.RUNNING
+            return is_idle and await self._store_files(run, workspace)
+        except NotFound:
+            return True
+        except OSError as error:
+            log.error("the files of a run cannot be stored, trying again: %s", error, extra={"run": run_id})
+            return False
+        finally:
+            if lock is not None:
+                lock.release()
+
+    async def _store_files(self, run: Run, workspace: Workspace) -> bool:
+        try:
+            await self._pools.turns.run(self._prepare, run, workspace, admitted=True)
+        except HomeLost as problem:
+            log.warning("the files of a run are not stored: %s", problem, extra={"run": run.id})
+            return True
+        if run.env_names:
+            await self._homes.keep_pad(run.id)
+        engine = self._engines.get(run.engine)
+        caches = () if engine is None else caches_of(engine)
+        try:
+            kept = await self._homes.keep(run, caches, over=False, alive=True)
+            signal = FilesKept(epoch=run.epoch, kept=kept, at=self._clock())
+        except HomeBusy:
+            return False
+        except NotKept as problem:
+            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
+            signal = FilesKept(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
+        try:
+            await move(self._store, run.id, signal, seen=run)
+        except (Conflict, NotFound):
+            # A program has claimed the run, or the run is over.
+            await self._homes.drop(signal.kept, run)
+            return False
+        log.info("the files of a run, which only this machine had, are stored", extra={"run": run.id})
+        return True
+
+    def _prepare(self, run: Run, workspace: Workspace) -> None:
+        """Make the folder what the next turn begins with, and store what is not in the archive. Raises `HomeLost`."""
+        if run.state is RunState.QUEUED and not run.starts_session:
+            # An interrupted turn has changed the home; the copies from before it are not in the archive.
+            answers = run.next_turn.kind is TurnKind.REPLY
+            workspace.begin_later_turn(run.next_turn.attempt_number, answers=answers)
+        if run.skill.uploaded:
+            self._store_uploaded(run, workspace)
+        else:
+            self._store_package(run.skill.digest)
+        if run.epoch:
+            keep_artifacts(workspace, turn_name(run))
+
+    def _store_installed(self) -> None:
+        for skill in self._library.installed():
+            for version in skill.versions:
+                self._store_package(version.digest)
+
+    def _store_package(self, digest: str) -> None:
+        with _leaving_out_damaged():
+            self._library.keep(self._library.package(digest))
+
+    def _store_uploaded(self, run: Run, workspace: Workspace) -> None:
+        with _leaving_out_damaged():
+            package = self._library.unpacked(workspace.package, run.skill.digest)
+            self._library.store_unpacked(package, uploaded_package_key(run.id))
+
+
+@contextmanager
+def _leaving_out_damaged() -> Iterator[None]:
+    """A package that cannot be read is left out: no machine can use it."""
+    try:
+        yield
+    except AskbackError as error:
+        if error.code is RefusalCode.FILES_UNAVAILABLE:
+            raise
+        log.warning("a skill package is not stored: %s", error.message)
+
+
+def _needs_files(run: Run) -> bool:
+    """Whether a further turn needs files of this run that are not stored."""
+    if run.state.final or run.kept is not None:
+        return False
+    return not run.sticky or (run.state is not RunState.WAITING_USER and run.next_turn.kind is TurnKind.START)
