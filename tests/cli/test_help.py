@@ -105,7 +105,19 @@ def test_commands_stand_in_groups_with_examples_and_fit_80_columns(tmp_path: Pat
     groups = [line for line in listed.splitlines() if line.endswith(":") and not line.startswith(" ")]
     expected = ["Options:", "Start here:", "Runs:", "Skills and engines:", "Server:", "This machine:", "Examples:"]
     assert groups == expected
-    for words in ([], *COMMANDS, ["completion"], ["tokens"], ["sessions"], ["trust"], ["watch"], ["cancel"], ["serve"]):
+    for words in (
+        [],
+        *COMMANDS,
+        ["completion"],
+        ["tokens"],
+        ["sessions"],
+        ["trust"],
+        ["watch"],
+        ["cancel"],
+        ["serve"],
+        ["worker"],
+        ["workers"],
+    ):
         with Terminal(world, *words, "--help", columns=80, env={"NO_COLOR": "1"}) as terminal:
             shown = terminal.ended().stderr
         assert [line for line in shown.splitlines() if len(line) > 80] == [], words

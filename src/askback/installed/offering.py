@@ -70,15 +70,19 @@ class Offering:
                 await self._probe(name)
             await asyncio.sleep(_LOOK_SEC)
             before = self._slots.only
-            await asyncio.to_thread(self._look)
+            try:
+                await asyncio.to_thread(self._look)
+            except OSError as error:
+                log.warning("the installed engines cannot be looked for: %s", error)
             if self._slots.only != before:
                 self._changed()
 
     async def _probe(self, name: str) -> None:
         try:
             found = await self._probes.find(self._engines[name], self._setups[name])
-        except Unavailable as error:
-            log.warning("%s", error.message)
+        except (Unavailable, OSError) as error:
+            # The machine may be short of files or processes for a moment.
+            log.warning("an engine cannot be asked for its version: %s", error, extra={"engine": name})
             return
         if found is not None:
             self._found[name] = found

@@ -43,7 +43,7 @@ log = logging.getLogger("askback")
     examples=(
         "askback serve",
         "askback serve --port 0 --json        # any free port, printed as JSON",
-        "askback serve --no-worker            # leave the runs to `askback worker` on other machines",
+        "askback serve --no-worker            # leave the runs to `askback worker`",
     ),
 )
 @click.option("--host", metavar="H", help="Address to listen on; default: 127.0.0.1.")

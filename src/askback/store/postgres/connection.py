@@ -66,6 +66,19 @@ class _Whole(Loader):
         return int(bytes(data))
 
 
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    def wait(self, *args: Any, **options: Any) -> Any:
+        """As every call waits for the server. A machine that is short of files or memory is a failure of the connection."""
+        try:
+            return super().wait(*args, **options)
+        except OSError as error:
+            raise _broken(error) from error
+
+
+def _broken(error: OSError) -> psycopg.OperationalError:
+    return psycopg.OperationalError(f"the connection cannot be used: {error.strerror or error}")
+
+
 class PostgresConnection:
     """Implements `store.sql.Connection`. Without a transaction of the caller, each statement is committed on its own."""
 
@@ -82,7 +95,10 @@ class PostgresConnection:
     ) -> PostgresConnection:
         """`options` replace those of the address. Raises `psycopg.Error` if it cannot be opened."""
         given = {**_DEFAULTS, **psycopg.conninfo.conninfo_to_dict(address), **options}
-        connection = cls(psycopg.connect(autocommit=True, **given))  # type: ignore[arg-type]
+        try:
+            connection = cls(_Connection.connect(autocommit=True, **given))  # type: ignore[arg-type]
+        except OSError as error:
+            raise _broken(error) from error
         try:
             with nullcontext() if watchdog is None else watchdog.limit(connection, limits.least_sec):
                 connection._prepare(limits)
