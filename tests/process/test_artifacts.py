@@ -193,5 +193,5 @@ def test_an_input_goes_nowhere_but_into_the_run(tmp_path: Path) -> None:
         assert (workspace.cwd / told).read_text() == "content"
         assert [path.name for path in outside.iterdir()] == ["key"]
         assert (outside / "key").read_text() == "the user's own"
-        workspace.drop_input("answer")
+        workspace.drop_input("answer", source.name)
         assert not (workspace.cwd / "inputs" / "answer").exists()

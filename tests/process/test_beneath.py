@@ -41,7 +41,7 @@ def test_inputs_are_staged_and_dropped_inside_while_folders_are_swapped_for_link
         for number in range(300):
             # An engine may damage its own run, but nothing outside.
             workspace.stage_input(f"answer-{number}", source)
-            workspace.drop_input(f"answer-{number}")
+            workspace.drop_input(f"answer-{number}", source.name)
     assert tree(victim) == before
 
 
