@@ -35,6 +35,7 @@ import type {
   Statistics,
   Token,
   Upload,
+  Worker,
 } from "./schema.js";
 import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
 
@@ -372,6 +373,11 @@ export class Client {
 
   async engines(options: CallOptions = {}): Promise<Engine[]> {
     return (await this.#get<Page<Engine>>("/v1/engines", options)).items;
+  }
+
+  /** The programs that execute runs, with their engines and slots. */
+  async workers(options: CallOptions = {}): Promise<Worker[]> {
+    return (await this.#get<Page<Worker>>("/v1/workers", options)).items;
   }
 
   /** The models that a run on this engine can name. `models` is null if the engine cannot list them. */
