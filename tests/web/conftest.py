@@ -1,4 +1,4 @@
-"""A browser and a furnished server for all tests of the page, and a fresh context for each."""
+"""A browser for the tests of the page, one furnished server for all of them, and a fresh context for each test."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ARGUMENTS = [
 ]
 
 
-# Not for the session: while it is open its event loop counts as running, and no test elsewhere could have one of its own.
-@pytest.fixture(scope="package")
+# Not for the session: while it is open its event loop counts as running, and no other test could have one of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if found is None:
