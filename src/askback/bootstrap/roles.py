@@ -46,4 +46,4 @@ def check_database(settings: Settings, role: Role) -> None:
             message = "`askback worker` needs PostgreSQL: with SQLite, the server executes the runs itself"
         case Role.COMMAND | Role.SERVER:
             return
-    raise Invalid(RefusalCode.SETTINGS_INVALID, f"{message}; {advice}", [f"database: {advice}"])
+    raise Invalid(RefusalCode.SETTINGS_INVALID, f"{message}; {advice}")

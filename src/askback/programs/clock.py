@@ -24,10 +24,10 @@ class DatabaseClock:
         self._origin: datetime | None = None
         """The time of the database when `elapsed` was 0."""
 
-    def measure(self, told: datetime, began: float, ended: float) -> None:
+    def measure(self, reported: datetime, began: float, ended: float) -> None:
         """The database has reported its time, as it was at some moment between two readings of `elapsed`."""
-        latest = told - timedelta(seconds=began)
-        earliest = told - timedelta(seconds=ended)
+        latest = reported - timedelta(seconds=began)
+        earliest = reported - timedelta(seconds=ended)
         if self._origin is None or not earliest <= self._origin <= latest:
             self._origin = earliest + (latest - earliest) / 2
 

@@ -85,13 +85,13 @@ class Lease:
         self._session = self._connect()
         try:
             began = boottime()
-            told = self._session.register(
+            database_time = self._session.register(
                 self.facts, instead_of=instead_of, lease_sec=self._times.lease, limit_sec=self._times.attempt
             )
         except BaseException:
             self._session.close()
             raise
-        self._clock.measure(told, began, boottime())
+        self._clock.measure(database_time, began, boottime())
         self._deadline = began + self._times.hold
         return self._deadline
 
@@ -146,13 +146,13 @@ class Lease:
             session = self._session or self._connect()
             self._session = session
             limit_sec = min(self._times.attempt, self._deadline - boottime())
-            told = session.renew(self.facts, lease_sec=self._times.lease, limit_sec=limit_sec)
+            database_time = session.renew(self.facts, lease_sec=self._times.lease, limit_sec=limit_sec)
         except psycopg.Error as error:
             self._note_failure(error, holder, tell)
             return None
-        if told is None:
+        if database_time is None:
             return TAKEN
-        self._clock.measure(told, began, boottime())
+        self._clock.measure(database_time, began, boottime())
         self._deadline = began + self._times.hold
         self._failed = False
         tell(holder.note_renewed, self._deadline)

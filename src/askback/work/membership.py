@@ -58,15 +58,15 @@ class Membership:
             self._worker.resume()
 
     async def _register(self) -> None:
-        told = False
+        reported = False
         while True:
             try:
                 await self._programs.register(self._programs.facts)
                 return
             except Unavailable as error:
-                if not told:
+                if not reported:
                     log.warning("this program cannot be registered yet: %s", error.message)
-                told = True
+                reported = True
                 await asyncio.sleep(_RETRY_SEC)
 
     async def _take_back(self, before: str) -> None:

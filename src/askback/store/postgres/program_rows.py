@@ -152,7 +152,7 @@ class Session:
             remove(self._connection, [self._name])
 
     def take(self, lock: str, *, alone: bool = False, limit_sec: float) -> bool:
-        """Whether this session has the lock now, which it did not have before.
+        """Try to take the lock, which this connection does not have yet. Returns whether it has it now.
 
         It is taken from a program that is not alive: its machine may be gone without a word, or its process be stopped.
         `alone`: this program has no other use for the lock, so another session of it is left over.
