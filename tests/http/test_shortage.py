@@ -67,6 +67,7 @@ def test_a_submit_in_a_shortage_is_503_and_no_lasting_fault(own_world: World) ->
         reach(client, start(client, "asking"), "waiting_user")
 
 
+@pytest.mark.databases
 def test_an_accept_that_fails_is_logged_once_and_tried_again(own_world: World) -> None:
     with Server(own_world) as server, ExitStack() as held:
         with without_files(server.process.pid):
