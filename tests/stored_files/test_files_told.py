@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from support.data_folder import FINISH, World
-from support.object_store import CREDENTIALS, Bucket
+from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import Ran, askback, until
 from support.server import Server
 
@@ -34,6 +34,21 @@ def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -
     assert (ran.code, told["ok"]) == (1, False)
     assert "NoSuchBucket" in told["message"]
     assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in ran.stdout + ran.stderr
+
+
+def test_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: Bucket) -> None:
+    skill = world.skill([{"finish": {"colour": "red"}}])
+    env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
+    run_id = askback(world, "run", skill, "--engine", "scripted", "--json", env=env).json["id"]
+    assert askback(world, "show", run_id, "--json", env=env).json["artifacts"] == []
+    bucket.turn(Door.REFUSING)
+    shown = askback(world, "show", run_id, env=env)
+    assert shown.code == 0, shown.stderr
+    assert f"run {run_id}: succeeded" in shown.stdout
+    assert "! the files cannot be listed: the file store s3://" in shown.stdout
+    told = askback(world, "show", run_id, "--json", env=env).json
+    assert (told["state"], told["artifacts"]) == ("succeeded", None)
+    assert "cannot be used" in told["files_unavailable"]
 
 
 def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:

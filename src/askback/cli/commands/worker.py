@@ -131,10 +131,14 @@ def _drained_by_signals(app: App) -> Draining:
 
 
 def _announce(app: App, url: str, *, as_json: bool) -> None:
-    settings = app.settings
+    settings, engines = app.settings, sorted(app.slots.only or ())
+    missing = sorted(set(settings.worker.engines) - set(engines))
     if as_json:
-        document = {"url": url, "slots": settings.slots, "data_dir": str(settings.data_dir)}
+        document = {"url": url, "slots": settings.slots, "data_dir": str(settings.data_dir), "engines": engines}
         print(json.dumps(document), flush=True)
         return
     print(f"askback executes runs, {settings.slots} at a time (data folder {settings.data_dir})", file=sys.stderr)
+    print(f"  engines: {', '.join(engines) or 'none is installed here; it waits for one'}", file=sys.stderr)
+    if missing:
+        print(f"  not installed here: {', '.join(missing)}; it looks for them every few seconds", file=sys.stderr)
     print(f"  health: {url}/healthz", file=sys.stderr, flush=True)
