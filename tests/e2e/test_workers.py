@@ -59,9 +59,10 @@ def test_a_reply_says_that_no_worker_has_the_engine(world: World) -> None:
     world.skill([ASKING], [FINISH], name="asking")
     with Server(world, "--no-worker") as server, calling(server.url, server.token) as client:
         runs = [start(client), start(client)]
-        with Worker(world) as worker:
+        with Worker(world, env={"ASKBACK_FLEET__LEASE_SEC": "30"}) as worker:
             for run_id in runs:
                 reach(client, run_id, "waiting_user")
+            assert "fleet.lease_sec is 30 here, and 20 for the server on" in worker.stderr
             assert worker.kill(signal.SIGTERM) == 0
         until(lambda: client.get("/v1/workers").json()["items"] == [])
         sent = askback(world, "reply", runs[0], "red")

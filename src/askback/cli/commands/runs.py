@@ -109,8 +109,7 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
         if as_json:
             unavailable = isinstance(artifacts, str)
             listed = {"artifacts": None, "files_unavailable": artifacts} if unavailable else {"artifacts": artifacts}
-            parts = {"interactions": interactions, **listed}
-            parts |= {} if changes is None else {"changes": changes}
+            parts = {"interactions": interactions, **listed, **({} if changes is None else {"changes": changes})}
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
         for line in render.page(found, interactions, artifacts, changes):

@@ -92,6 +92,7 @@ def command(
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
     from askback.bootstrap import opened
+    from askback.bootstrap.programs import disagreements
     from askback.bootstrap.roles import Role
     from askback.bootstrap.worker import worker_site
     from askback.http.protocol import AcceptFaults, Connections
@@ -102,6 +103,8 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
     asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = listen(settings.worker.host, settings.worker.port)
     async with opened(settings, role=Role.WORKER) as app:
+        for message in await disagreements(app.programs):
+            log.warning("%s", message)
         await app.recovery.restart_all()
         site = worker_site(app)
         connections = Connections(max_unauthenticated=_MAX_CONNECTIONS // 2, max_total=_MAX_CONNECTIONS)
