@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from support.data_folder import FINISH, World
+from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
 from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import Ran, askback, until
 from support.server import Server
@@ -49,6 +49,23 @@ def test_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: B
     told = askback(world, "show", run_id, "--json", env=env).json
     assert (told["state"], told["artifacts"]) == ("succeeded", None)
     assert "cannot be used" in told["files_unavailable"]
+
+
+def test_the_page_of_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: Bucket) -> None:
+    world.skill([ASK], [FINISH], name="asking")
+    env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
+    with Server(world, env=env) as server, server.client() as client:
+        run = client.create_run("asking", engine="scripted", mode="interactive")
+        assert client.wait(run.id).state == "waiting_user"
+        bearer = {"authorization": f"Bearer {server.token}"}
+        for path in (f"/runs/{run.id}", f"/runs/{run.id}/files"):
+            with_files = httpx.get(f"{server.url}{path}", headers=bearer, timeout=DEADLINE_SEC)
+            assert (with_files.status_code, "files-unavailable" in with_files.text) == (200, False)
+            bucket.turn(Door.REFUSING)
+            without = httpx.get(f"{server.url}{path}", headers=bearer, timeout=DEADLINE_SEC)
+            assert (without.status_code, "files-unavailable" in without.text) == (200, True)
+            bucket.turn(Door.OPEN)
+        assert "Which colour?" in httpx.get(f"{server.url}/runs/{run.id}", headers=bearer, timeout=DEADLINE_SEC).text
 
 
 def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:
