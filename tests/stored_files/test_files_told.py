@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from askback.stored_files.errors import cause
 from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
 from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import Ran, askback, until
@@ -72,6 +73,25 @@ def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:
     stored = world.folder / "stored"
     ran = askback(world, "skills", "install", world.skill([FINISH]), "--json", env={"ASKBACK_FILES": str(stored)})
     assert [path.name for path in (stored / "packages").iterdir()] == [f"{ran.json['digest']}.tar.zst"]
+
+
+@pytest.mark.parametrize(
+    ("said_by_library", "cause_of"),
+    [
+        ("Generic S3 error: Missing AccessKeyId", "AWS_ACCESS_KEY_ID is not set"),
+        ("Generic S3 error: Missing SecretAccessKey", "AWS_SECRET_ACCESS_KEY is not set"),
+        ("non-2xx status code: 401 Unauthorized: token=abc", "it answered with status 401; is it an object store?"),
+        ("status code: 403: <Code>AccessDenied</Code>", "it answered AccessDenied"),
+        ("something with a secret", "the request failed"),
+    ],
+)
+def test_causes_are_told_apart(said_by_library: str, cause_of: str) -> None:
+    assert cause(said_by_library) == cause_of
+
+
+def test_an_endpoint_without_tls_is_told(world: World, bucket: Bucket) -> None:
+    _, told = _doctor(world, bucket.address.replace("http://", "https://"))
+    assert "it does not speak TLS" in told["message"]
 
 
 def test_a_wrong_address_of_files_is_a_wrong_setting(world: World) -> None:
