@@ -127,4 +127,5 @@ def test_workers_and_their_servers_need_postgres(tmp_path: Path) -> None:
         assert told.code == 2
         assert "needs PostgreSQL" in told.stderr
         assert "database" in told.stderr
+    assert "--engines names no engine" in askback(world, "worker", "--engines", " ,").stderr
     assert not world.data_dir.exists()

@@ -74,12 +74,15 @@ def command(
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
+    names = None if engines is None else tuple(name.strip() for name in engines.split(",") if name.strip())
+    if names == ():
+        raise click.UsageError("--engines names no engine; leave it out to execute turns of all that are installed")
     check_database(settings, Role.WORKER)
     gc.disable()
     chosen = {
         "host": host,
         "port": port,
-        "engines": None if engines is None else tuple(name.strip() for name in engines.split(",") if name.strip()),
+        "engines": names,
         "labels": read_labels(labels, "=", "--label") or None,
     }
     worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
