@@ -87,12 +87,12 @@ class Server:
         with self._changing:
             if self._away is None:
                 self._away = _Away(since=time.monotonic(), error=error)
-                self._tell("the connection to the database was lost", error)
+                self._log_away("the connection to the database was lost", error)
 
-    def _tell(self, event: str, error: psycopg.Error) -> None:
+    def _log_away(self, what: str, error: psycopg.Error) -> None:
         """Before the first contact, say what it waits for. An error that somebody must correct is reported by the caller."""
         if self._was_reached:
-            log.warning("%s", event, extra={"error": str(error)})
+            log.warning("%s", what, extra={"error": str(error)})
         elif not errors.is_permanent(error):
             log.warning("%s", errors.waiting(error, self.address, self.patience_sec))
 
@@ -103,7 +103,7 @@ class Server:
             away = self._away
             self._away = _Away(since=since if away is None else min(since, away.since), error=error, silent=True)
             if (away is None or not away.silent) and not self.closing.is_set():
-                self._tell("the database does not answer", error)
+                self._log_away("the database does not answer", error)
                 threading.Thread(target=self._reconnect, name="askback-store-reconnect", daemon=True).start()
         for notify in self.on_silence:
             notify()
