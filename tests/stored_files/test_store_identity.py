@@ -103,7 +103,6 @@ def test_programs_that_start_at_once_agree_on_the_store(world: World, store_addr
     run_async(main)
 
 
-@both
 def test_another_store_is_refused_and_left_as_it_is(world: World, stored: Path, tmp_path: Path) -> None:
     skill = world.skill([ASK], [FINISH])
     empty, missing, foreign = (tmp_path / name for name in ("empty", "missing", "foreign"))
@@ -147,7 +146,6 @@ def test_two_databases_do_not_share_a_store(world: World, stored: Path, tmp_path
     run_async(main)
 
 
-@both
 def test_a_database_with_a_store_is_not_used_without_it(world: World, stored: Path) -> None:
     skill = world.skill([ASK], [FINISH])
 
