@@ -153,6 +153,9 @@ def test_health_and_readiness_notice_another_store(world: World, tmp_path: Path)
         stored.rename(elsewhere)
         stored.mkdir(mode=0o700)
         until(lambda: told() == (503, 503, "FILES_UNAVAILABLE"))
+        with httpx.Client(headers={"authorization": f"Bearer {program.token}"}, timeout=60) as client:
+            answer = client.post(f"{program.url}/v1/uploads", files={"file": ("plan.txt", b"x")})
+            assert (answer.status_code, answer.json()["code"]) == (503, "FILES_UNAVAILABLE")
         assert list(stored.iterdir()) == []
         stored.rmdir()
         elsewhere.rename(stored)

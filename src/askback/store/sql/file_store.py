@@ -16,8 +16,8 @@ def read(connection: Connection) -> FileStore | None:
 
 
 def count_kept(connection: Connection) -> KeptCount:
-    ((stored, not_stored, not_started),) = connection.fetch(connection.statements("file_store")["count_kept"])
-    return KeptCount(stored=stored, not_stored=not_stored, not_started=not_started)
+    found: dict[str, int] = dict(connection.fetch(connection.statements("file_store")["count_kept"]))
+    return KeptCount(**{kind: found.get(kind, 0) for kind in ("stored", "not_stored", "not_started")})
 
 
 def some_kept(connection: Connection, limit: int) -> Sequence[str]:

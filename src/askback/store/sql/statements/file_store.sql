@@ -15,12 +15,18 @@ INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 1)
 
 -- A sticky run that waits needs its process, not its files.
 -- name: count_kept
-SELECT
-    count({kept}),
-    coalesce(sum(CASE WHEN {kept} IS NULL AND epoch > 0 AND NOT (state = 'waiting_user' AND {is_sticky}) THEN 1 ELSE 0 END), 0),
-    coalesce(sum(CASE WHEN {kept} IS NULL AND epoch = 0 THEN 1 ELSE 0 END), 0)
-FROM runs
-WHERE state IN ('queued', 'waiting_user')
+SELECT kind, count(*)
+FROM (
+    SELECT CASE
+        WHEN {kept} IS NOT NULL THEN 'stored'
+        WHEN epoch = 0 THEN 'not_started'
+        WHEN state = 'waiting_user' AND {is_sticky} THEN 'sticky'
+        ELSE 'not_stored'
+        END AS kind
+    FROM runs
+    WHERE state IN ('queued', 'waiting_user')
+) AS found
+GROUP BY kind
 
 -- name: some_kept
 SELECT {kept} FROM runs WHERE state IN ('queued', 'waiting_user') AND {kept} IS NOT NULL LIMIT :limit
