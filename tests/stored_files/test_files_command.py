@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from askback.stored_files.mark import MARK
+from support import machines
 from support.api import calling, start, waiting
 from support.data_folder import ASK, FINISH, World
 from support.program import Ran, Started, askback, until
@@ -85,7 +87,7 @@ def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
     assert list(empty.iterdir()) == []
     # The way back says what it costs, and is not taken by mistake.
     asked = on(world, stored, "files", "forget")
-    assert (asked.code, "1 run that wait or are queued" in asked.stderr) == (1, True)
+    assert (asked.code, "files of 1 waiting or queued run are" in asked.stderr) == (1, True)
     ended = Started(world, "serve", "--port", "0").ended()
     assert (ended.code, "askback files forget" in ended.stderr) == (1, True)
     assert on(world, stored, "files", "forget", "--yes", "--json").json == {"changed": True, "runs": 1}
@@ -141,22 +143,29 @@ def test_the_files_of_earlier_runs_are_counted_until_they_are_stored(world: Worl
         assert program.stop() == 0
 
 
-def test_health_and_readiness_notice_another_store(world: World, tmp_path: Path) -> None:
-    stored, elsewhere = tmp_path / "stored", tmp_path / "elsewhere"
-    with server(world, stored) as program:
+def test_health_and_readiness_notice_that_a_share_is_unmounted(world: World, tmp_path: Path) -> None:
+    if (reason := machines.missing()) is not None:
+        pytest.skip(reason)
+    share, mounted = tmp_path / "share", tmp_path / "mounted"
+    share.mkdir(mode=0o700)
+    mounted.mkdir(mode=0o700)
+    with Server(world, env=env(mounted), program=machines.bound(share, mounted)) as program:
 
         def told() -> tuple[int, int, str]:
             answers = [httpx.get(f"{program.url}/{name}", timeout=60) for name in ("readyz", "healthz")]
             return answers[0].status_code, answers[1].status_code, answers[1].json()["files"]
 
+        def inside(*words: str) -> None:
+            command = ["nsenter", "--mount", f"--target={program.process.pid}", *words]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+        assert (share / MARK).exists()
         # Before the first question: a good answer is remembered for half a minute.
-        stored.rename(elsewhere)
-        stored.mkdir(mode=0o700)
+        inside("umount", "--lazy", str(mounted))
         until(lambda: told() == (503, 503, "FILES_UNAVAILABLE"))
         with httpx.Client(headers={"authorization": f"Bearer {program.token}"}, timeout=60) as client:
             answer = client.post(f"{program.url}/v1/uploads", files={"file": ("plan.txt", b"x")})
             assert (answer.status_code, answer.json()["code"]) == (503, "FILES_UNAVAILABLE")
-        assert list(stored.iterdir()) == []
-        stored.rmdir()
-        elsewhere.rename(stored)
+        assert list(mounted.iterdir()) == []
+        inside("mount", "--bind", str(share), str(mounted))
         until(lambda: told() == (200, 200, "ok"))

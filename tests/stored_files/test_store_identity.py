@@ -14,6 +14,7 @@ import pytest
 from askback.bootstrap import App, opened
 from askback.bootstrap.database import open_store
 from askback.bootstrap.files import files_at, identified
+from askback.bootstrap.files_report import examine
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
 from askback.files.tree import remove_tree
@@ -218,7 +219,10 @@ def test_the_first_start_of_this_version_marks_the_store_that_is_in_use(
         # Not even this start takes an empty folder, or none, for the store.
         (tmp_path / "empty").mkdir()
         for wrong in (tmp_path / "empty", tmp_path / "missing"):
-            assert "none of the files that waiting and queued runs need" in await refused(world, config(wrong))
+            message = await refused(world, config(wrong))
+            assert "none of the files that waiting and queued runs need" in message
+            async with opened(world.settings(config(wrong)), looking=True) as app:
+                assert (await examine(app.settings, app.store)).problem == message
         assert content_of(tmp_path / "empty") == {}
         assert not (tmp_path / "missing").exists()
         async with world.working(config(stored), serving=True) as app:

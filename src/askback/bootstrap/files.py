@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,19 +106,41 @@ async def identified(store: Store, files: Files, address: Path | StoreAddress) -
     recorded = await store.propose_file_store(new_id())
     if recorded.confirmed:
         return recorded.id
-    needed = await store.some_kept(_SAMPLE)
-    if isinstance(address, Path):
-        await asyncio.to_thread(_make_folder, address, needed=bool(needed))
-    found = await read_mark(files)
+    found = await found_mark(files, address)
     if found is None:
-        if needed and not await _has_any(files, needed):
-            raise _emptied(files.place)
+        await refuse_emptied(store, files, address)
+        if isinstance(address, Path):
+            await asyncio.to_thread(_make_folder, address)
         found = await put_mark(files, recorded.id)
     if found != recorded.id:
         raise foreign(files.place, found)
     await store.confirm_file_store(recorded.id)
     log.info("the store of files %s belongs to this database now: %s", files.place, recorded.id)
     return recorded.id
+
+
+async def found_mark(files: Files, address: Path | StoreAddress) -> str | None:
+    """The id of the store at the address; None if it has no mark, also because its folder does not exist yet."""
+    if isinstance(address, Path) and not await asyncio.to_thread(address.is_dir):
+        return None
+    return await read_mark(files)
+
+
+async def refuse_emptied(store: Store, files: Files, address: Path | StoreAddress) -> None:
+    """A store without a mark is new, or that of a version without marks. Raises `WrongStore` if it can be neither."""
+    needed = await store.some_kept(_SAMPLE)
+    if not needed:
+        return
+    if not isinstance(address, Path) or await asyncio.to_thread(address.is_dir):
+        for key in needed:
+            if await files.size(key) is not None:
+                return
+    raise wrong_store(
+        files.place,
+        f"it has no file {MARK}, and none of the files that waiting and queued runs need; check that `files` names the"
+        " right place, and that the share is mounted. If these files are lost, use the store as it is with:"
+        f" askback files adopt; {_GUIDE}",
+    )
 
 
 async def refuse_without_files(store: Store) -> None:
@@ -163,30 +184,11 @@ def _marked(files: Files, identity: StoreIdentity, address: Path | StoreAddress)
     return MarkedFiles(files, identity, trusted_sec=0.0 if isinstance(address, Path) else _TRUSTED_SEC)
 
 
-def _make_folder(folder: Path, *, needed: bool) -> None:
-    """Create the folder for its first use. `needed`: it must have files already."""
-    if needed and not folder.is_dir():
-        raise _emptied(str(folder))
+def _make_folder(folder: Path) -> None:
     try:
         make_private(folder)
     except OSError as error:
         raise unavailable(str(folder), error.strerror or "it cannot be created") from None
-
-
-async def _has_any(files: Files, keys: Sequence[str]) -> bool:
-    for key in keys:
-        if await files.size(key) is not None:
-            return True
-    return False
-
-
-def _emptied(place: str) -> WrongStore:
-    return wrong_store(
-        place,
-        f"it has no file {MARK}, and none of the files that waiting and queued runs need; check that `files` names the"
-        " right place, and that the share is mounted. If these files are lost, use the store as it is with:"
-        f" askback files adopt; {_GUIDE}",
-    )
 
 
 def foreign(place: str, found: str) -> WrongStore:

@@ -6,10 +6,19 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.bootstrap.files import checked_address, files_at, foreign, refuse_without_files
+from askback.bootstrap.files import (
+    checked_address,
+    files_at,
+    foreign,
+    found_mark,
+    refuse_emptied,
+    refuse_without_files,
+)
 from askback.core.errors import RefusalCode, Unavailable
 from askback.settings import Settings
 from askback.store.base import Store
+from askback.stored_files import Files
+from askback.stored_files.addresses import StoreAddress
 from askback.stored_files.mark import check_mark, new_id, put_mark, read_mark
 
 
@@ -37,42 +46,52 @@ async def examine(settings: Settings, store: Store) -> FilesReport:
     if address is None:
         return FilesReport(place=None, expected=expected, problem=await _without_files(store))
     files = files_at(address)
-    if expected is None and isinstance(address, Path) and not await asyncio.to_thread(address.is_dir):
-        return FilesReport(place=files.place, expected=None)
     found, reachable = None, False
     try:
-        found, reachable = await read_mark(files), True
         if expected is not None:
+            found, reachable = await read_mark(files), True
             await check_mark(files, expected)
-        elif found is not None and (recorded is None or found != recorded.id):
-            raise foreign(files.place, found)
+        else:
+            found = await found_mark(files, address)
+            reachable = not isinstance(address, Path) or await asyncio.to_thread(address.is_dir)
+            await _check_new(store, files, address, found)
     except Unavailable as error:
         return FilesReport(
             place=files.place, expected=expected, found=found, reachable=reachable, problem=error.message
         )
-    return FilesReport(place=files.place, expected=expected, found=found, reachable=True)
+    return FilesReport(place=files.place, expected=expected, found=found, reachable=reachable)
+
+
+async def _check_new(store: Store, files: Files, address: Path | StoreAddress, found: str | None) -> None:
+    """As the first start does it, which marks the store. Raises `Unavailable`."""
+    proposed = await store.file_store()
+    if found is None:
+        await refuse_emptied(store, files, address)
+    elif proposed is None or found != proposed.id:
+        raise foreign(files.place, found)
 
 
 async def try_out(settings: Settings) -> None:
     """Write, read and remove a small file. Raises `Unavailable`."""
-    address = checked_address(settings)
-    assert address is not None
-    await files_at(address).check()
+    await files_at(given_address(settings)).check()
 
 
 async def adopt(settings: Settings, store: Store) -> str:
     """Make the store at the address that of the database, whatever was recorded before. Returns its id."""
-    address, recorded = checked_address(settings), await store.file_store()
-    if address is None:
-        raise Unavailable(
-            RefusalCode.FILES_UNAVAILABLE, "the setting `files` is not set; set it to the store to be used"
-        )
-    files = files_at(address)
+    files, recorded = files_at(given_address(settings)), await store.file_store()
     found = await read_mark(files)
     if found is None:
         found = await put_mark(files, (recorded or await store.propose_file_store(new_id())).id)
     await store.replace_file_store(found)
     return found
+
+
+def given_address(settings: Settings) -> Path | StoreAddress:
+    address = checked_address(settings)
+    if address is None:
+        message = "the setting `files` is not set; set it to the address of the store"
+        raise Unavailable(RefusalCode.FILES_UNAVAILABLE, message)
+    return address
 
 
 async def _without_files(store: Store) -> str | None:

@@ -52,19 +52,19 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
     Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
     removes the files that only the other knows. No server or worker may be running.
     """
-    from askback.bootstrap.files_report import adopt, examine
+    from askback.bootstrap.files import files_at
+    from askback.bootstrap.files_report import adopt, given_address
 
     async def change(app: App) -> dict[str, Any]:
-        report = await examine(app.settings, app.store)
-        runs = await app.store.count_kept()
+        place, recorded = files_at(given_address(app.settings)).place, await app.store.file_store()
+        runs = count((await app.store.count_kept()).stored, "waiting or queued run")
         if not yes:
             output.to_stderr(
-                f"{report.place or 'nothing'} would be used for the files of {count(runs.stored, 'run')} that wait or are"
-                " queued; those that are not there are lost. Repeat it with --yes"
+                f"{place} would be used for the files of {runs}; those that are not there are lost. Repeat it with --yes"
             )
-            return {"changed": False, "id": report.expected}
+            return {"changed": False, "id": None if recorded is None else recorded.id}
         adopted = await adopt(app.settings, app.store)
-        output.to_stderr(f"✔ {report.place} ({adopted}) belongs to this database now")
+        output.to_stderr(f"✔ {place} ({adopted}) belongs to this database now")
         return {"changed": True, "id": adopted}
 
     return _change(settings, change, as_json=as_json)
@@ -84,7 +84,7 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
         if recorded is None:
             output.to_stderr("this database uses no store of files")
             return {"changed": False, "runs": runs.stored}
-        told = f"{count(runs.stored, 'run')} that wait or are queued have their files in the store {recorded.id}"
+        told = f"files of {count(runs.stored, 'waiting or queued run')} are in the store {recorded.id}"
         if not yes:
             output.to_stderr(f"{told}; only what this machine has of them can be used. Repeat it with --yes")
             return {"changed": False, "runs": runs.stored}
