@@ -102,6 +102,9 @@ def test_a_command_without_the_setting_executes_nothing(world: World, tmp_path: 
     ran = on(world, None, "run", str(tmp_path / "skills" / "asking"), "--engine", "scripted", "--json")
     assert (ran.code, ran.json["error"]["code"]) == (1, "FILES_UNAVAILABLE")
     assert on(world, None, "runs", "--json").json == []
+    ran = on(world, None, "skills", "install", str(tmp_path / "skills" / "asking"), "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (1, "FILES_UNAVAILABLE")
+    assert on(world, stored, "skills", "install", str(tmp_path / "skills" / "asking"), "--json").code == 0
 
 
 def test_a_store_that_lost_its_mark_is_adopted(world: World, tmp_path: Path) -> None:
