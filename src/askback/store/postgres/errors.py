@@ -118,6 +118,14 @@ def other_folder(address: str) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
+def files_not_set(address: str) -> Unavailable:
+    message = (
+        f"the files of the runs in {place(address)} are in a store that several machines share, and the setting `files`"
+        " is not set; set it to the same address as on the other machines (docs/guides/files.md)"
+    )
+    return Unavailable(RefusalCode.FILES_UNAVAILABLE, message)
+
+
 def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
     message = (
         f"the runs of {place(address)} are in {theirs}, and this program would put them into {own}; engines resume their"

@@ -100,7 +100,8 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
     ((first, runs_dir, shared),) = connection.fetch("SELECT id, runs_dir, shared FROM data_folder")
     if not folder.shared:
         if first != folder.id:
-            raise errors.other_folder(_address(connection))
+            has_files = connection.value("SELECT EXISTS (SELECT 1 FROM file_store WHERE confirmed = 1)")
+            raise (errors.files_not_set if has_files else errors.other_folder)(_address(connection))
         # It may have been moved.
         connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
