@@ -25,6 +25,10 @@ class ProgramFacts:
     boot_id: str
     """Of its machine: see `ProcessIdentity`."""
     version: str
+    format: int = 0
+    """The newest format of the tables in PostgreSQL that it knows; 0 in a version that does not say."""
+    queue_format: str = ""
+    """The same for the tables of the queue: the name of the last step."""
     labels: tuple[str, ...] = ()
     slots: int = 0
     free: int = 0

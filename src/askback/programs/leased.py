@@ -21,7 +21,7 @@ from askback.programs.clock import DatabaseClock, boottime
 from askback.programs.lease import TOO_LATE, Lease, LeaseTimes
 from askback.programs.locked import LockedPrograms
 from askback.store.postgres import PostgresStore, errors, program_rows
-from askback.store.postgres.program_rows import RECOVERY, Session
+from askback.store.postgres.program_rows import RECOVERY, Session, TooNew
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,9 @@ class LeasedPrograms:
             deadline = await asyncio.to_thread(lease.begin, instead_of=self._name)
         except psycopg.Error as error:
             raise errors.unavailable(error, self._address) from error
+        except TooNew as error:
+            self._store.refuse(error)
+            raise
         lease.seeks_lead = self._seeks_lead
         self._lease, self._name = lease, name
         self._lost = asyncio.get_running_loop().create_future()
