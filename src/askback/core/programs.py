@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+from askback.core.open_values import OpenValue
 
-class ProgramKind(StrEnum):
+
+class ProgramKind(OpenValue):
     SERVER = "server"
     WORKER = "worker"
     COMMAND = "command"
