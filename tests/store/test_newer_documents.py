@@ -121,7 +121,7 @@ def test_codes_and_types_of_a_newer_version_are_read_and_written_as_they_are() -
     read = rows.load_run(doc)
     assert (read.error, read.warnings) == (error, (warning,))
     assert json.loads(rows.stored(read)[1]) == json.loads(doc)
-    [event] = rows.event_page("r", [(1, "turn.paused", 0, "{}")], more=False).items
+    [event] = rows.event_page("r", [(1, "turn.paused", 0, "{}")], more=False)
     assert (event.type, event.type.known, EventType.USAGE.known) == ("turn.paused", False, True)
     with pytest.raises(msgspec.ValidationError):
         rows.load_run(doc.replace('"queued"', '"paused"', 1))
