@@ -268,6 +268,11 @@ class Run:
         return self.state.final or self.state is RunState.WAITING_USER
 
     @property
+    def ended_unstored(self) -> bool:
+        """Whether it is final, and no turn of it ended with the setting `files`."""
+        return self.state.final and self.epoch > 0 and self.kept is None
+
+    @property
     def process_profile(self) -> ProfileKind:
         """How its processes are started, which is not its profile if it never asks."""
         return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import write_private
 from askback.process.artifacts import Bundle
 from askback.process.locks import is_held
@@ -51,6 +52,17 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 class _List(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[_File, ...] = ()
     versions: dict[str, tuple[Version, ...]] = {}
+
+
+class FilesElsewhere(Unavailable):
+    """A run ended before its files were stored, and this is not its machine."""
+
+    def __init__(self, run_id: str) -> None:
+        message = (
+            f"run {run_id} ended before `files` was set, and its artifacts are only on the machine that executed it; a"
+            " server or worker with `files` on the data folder of that machine stores them"
+        )
+        super().__init__(RefusalCode.FILES_UNAVAILABLE, message)
 
 
 class ArtifactsHere:
@@ -132,6 +144,12 @@ def artifacts_of(workspace: Workspace) -> RunArtifacts:
     return StoredArtifacts(stored, _read(stored, newest))
 
 
+def has_artifacts_of(workspace: Workspace) -> bool:
+    """Whether this machine or the store of files can know the artifacts of a run whose last turn may not be stored."""
+    stored = workspace.stored
+    return stored is None or workspace.root.is_dir() or _newest(stored) is not None
+
+
 def stored_text(stored: StoredRun, version: Version | None) -> str | None:
     """As `Versions.text`, of the stored contents."""
     if version is None or version.removed:
@@ -153,10 +171,22 @@ def keep_artifacts(workspace: Workspace, turn: str) -> None:
     if stored is None:
         return
     _keep_raw_output(stored, workspace, turn)
-    versions = Versions(workspace)
-    if versions.is_empty():
+    if not Versions(workspace).is_empty():
+        _keep_list(stored, workspace, turn)
+
+
+def keep_earlier(workspace: Workspace, turn: str) -> None:
+    """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
+    stored = workspace.stored
+    if stored is None:
         return
-    newest = _newest(stored)
+    for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
+        _keep_raw_output(stored, workspace, name)
+    _keep_list(stored, workspace, turn)
+
+
+def _keep_list(stored: StoredRun, workspace: Workspace, turn: str) -> None:
+    versions, newest = Versions(workspace), _newest(stored)
     before = _List() if newest is None else _read(stored, newest)
     found = itertools.islice(workspace.artifacts(), MAX_LISTED)
     keeping = _Keeping(stored, workspace, before)

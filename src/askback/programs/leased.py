@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -71,7 +71,7 @@ class LeasedPrograms:
         except psycopg.Error as error:
             raise errors.unavailable(error, self._address) from error
         except TooNew as error:
-            self._store.refuse(error)
+            await self._refuse(error)
             raise
         lease.seeks_lead = self._seeks_lead
         self._lease, self._name = lease, name
@@ -79,6 +79,14 @@ class LeasedPrograms:
         self.note_renewed(deadline)
         lease.keep(self)
         return name
+
+    async def _refuse(self, error: TooNew) -> None:
+        """Leave the runs of this program to others now, and not when its lease is over: it does not work on."""
+        name = self._name
+        if name is not None:
+            with suppress(Unavailable):
+                await self._store.read(lambda connection: program_rows.remove(connection, [name]))
+        self._store.refuse(error)
 
     def _session(self, name: str) -> Session:
         return Session(self._address, name, limit_sec=self._times.attempt)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
+from askback.process.stored_artifacts import FilesElsewhere
 from askback.web.page_context import Page, PageContext, rendered, size_text
 
 MAX_LISTED = 500
@@ -53,6 +54,14 @@ async def listed(context: PageContext, run_id: str) -> FileList:
         for each in found[:MAX_LISTED]
     )
     return FileList(shown=shown, more=len(found) - len(shown))
+
+
+async def listed_if_here(context: PageContext, run_id: str) -> FileList:
+    """For the page of the run, which has more to show."""
+    try:
+        return await listed(context, run_id)
+    except FilesElsewhere:
+        return FileList(shown=(), more=0)
 
 
 _FILES = (Page(path="/runs/{run_id}/files", show=files),)

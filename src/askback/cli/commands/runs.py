@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from askback.cli.connection import Access
     from askback.cli.local_runs import LocalRuns
     from askback.cli.terminal.live import Display
-    from askback.client import AsyncClient, Event, PendingQuestion, Run
+    from askback.client import Artifact, AsyncClient, Event, PendingQuestion, Run
 
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
@@ -103,10 +104,10 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
         async with access() as runs:
             run_id = await full_id(runs, run)
             found = await runs.get_run(run_id)
-            interactions, artifacts = await runs.interactions(run_id), await runs.artifacts(run_id)
+            interactions, artifacts = await runs.interactions(run_id), await _artifacts(runs, run_id)
             changes = (await runs.result(run_id)).changes if found.workdir and found.state.final else None
         if as_json:
-            parts = {"interactions": interactions, "artifacts": artifacts}
+            parts: dict[str, object] = {"interactions": interactions, "artifacts": artifacts}
             parts |= {} if changes is None else {"changes": changes}
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
@@ -115,6 +116,20 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
         return 0
 
     return run_async(main)
+
+
+async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> Sequence[Artifact]:
+    """None, with a line that says why, if the server or this machine cannot know them."""
+    from askback.client import ServerFault
+    from askback.core.errors import RefusalCode, Unavailable
+
+    try:
+        return await runs.artifacts(run_id)
+    except (Unavailable, ServerFault) as error:
+        if error.code != RefusalCode.FILES_UNAVAILABLE:
+            raise
+        output.to_stderr(error.message)
+        return ()
 
 
 @click.command(

@@ -64,7 +64,7 @@ def check(connection: PostgresConnection) -> None:
     """Raise `Unavailable` unless the tables fit."""
     now = status(connection)
     if not now.fits:
-        raise misfit(address_of(connection), now)
+        raise misfit(_address(connection), now)
 
 
 def misfit(address: str, now: SchemaStatus) -> Unavailable:
@@ -101,15 +101,15 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
     ((first, runs_dir, shared),) = connection.fetch("SELECT id, runs_dir, shared FROM data_folder")
     if not folder.shared:
         if first != folder.id:
-            raise errors.other_folder(address_of(connection))
+            raise errors.other_folder(_address(connection))
         # It may have been moved.
         connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
     if runs_dir != folder.runs_dir:
-        raise errors.other_runs_dir(address_of(connection), runs_dir, folder.runs_dir)
+        raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
     if not shared and first != folder.id:
         if connection.value(_UNFINISHED):
-            raise errors.files_elsewhere(address_of(connection))
+            raise errors.files_elsewhere(_address(connection))
         connection.execute("UPDATE data_folder SET shared = true")
 
 
@@ -142,12 +142,12 @@ def check_server(connection: PostgresConnection) -> None:
     """Raise `Unavailable` for a server that is too old, or a database with the wrong encoding."""
     version = connection.raw.info.server_version
     if version < errors.MINIMUM * 10_000:
-        raise errors.too_old(address_of(connection), version)
+        raise errors.too_old(_address(connection), version)
     encoding = str(connection.value("SHOW server_encoding"))
     if encoding != "UTF8":
-        raise errors.wrong_encoding(address_of(connection), encoding)
+        raise errors.wrong_encoding(_address(connection), encoding)
 
 
-def address_of(connection: PostgresConnection) -> str:
+def _address(connection: PostgresConnection) -> str:
     """Without the password."""
     return connection.raw.info.dsn

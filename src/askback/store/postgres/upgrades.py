@@ -34,7 +34,7 @@ def upgrade(connection: PostgresConnection, *, force: bool = False) -> Upgrade:
         connection.execute(_LOCK)
         before = schema.status(connection)
         if before.newer:
-            raise schema.misfit(schema.address_of(connection), before)
+            raise schema.misfit(connection.raw.info.dsn, before)
         if before.waiting:
             connection.execute(_SCHEMA)
             connection.raw.execute(steps.LEDGER.encode())
@@ -42,7 +42,7 @@ def upgrade(connection: PostgresConnection, *, force: bool = False) -> Upgrade:
         after = schema.status(connection)
         if not after.fits:
             # Nothing is kept: half an upgrade helps nobody.
-            raise errors.older_programs(schema.address_of(connection), [each.name for each in blocked_by])
+            raise errors.older_programs(connection.raw.info.dsn, [each.name for each in blocked_by])
     return Upgrade(before=before, after=after, blocked_by=blocked_by)
 
 
