@@ -1,6 +1,6 @@
 """The fields of stored documents that only newer versions know. Who changes a document keeps them as they are.
 
-Only those of the document itself: a nested object is written anew, as this version knows it.
+Only those of the document itself: a nested object is written as this version knows it.
 """
 
 from __future__ import annotations
