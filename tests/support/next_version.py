@@ -14,8 +14,11 @@ _MIGRATIONS = Path("store/postgres/sql/migrations")
 
 
 class NextVersion:
-    def __init__(self, folder: Path) -> None:
-        """Its first new step is additive. Its second one is not: older programs cannot work with it."""
+    def __init__(self, folder: Path, *, needs_more: bool = False) -> None:
+        """Its first new step is additive. Its second one is not: older programs cannot work with it.
+
+        `needs_more`: a third one is additive again, so that it needs the second one.
+        """
         self._package = folder / "askback"
         source = Path(askback.__file__).parent
         shutil.copytree(source, self._package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -23,6 +26,8 @@ class NextVersion:
         self._write("0998_more.sql", "ALTER TABLE runs ADD COLUMN later TEXT;")
         less = f"-- oldest format: {self.before + 1}\nALTER TABLE runs DROP COLUMN later;"
         self._write("0999_less.sql", less)
+        if needs_more:
+            self._write("1000_more.sql", "ALTER TABLE runs ADD COLUMN latest TEXT;")
         self._edit("__init__.py", f'__version__ = "{askback.__version__}"', f'__version__ = "{VERSION}"')
         last = "    newer: Mapping[str, str] | None = None\n"
         self._edit("core/runs.py", last, f'    {FIELD}: str = "of the next version"\n{last}')
