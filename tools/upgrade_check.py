@@ -28,7 +28,7 @@ from support import postgres
 from support.api import over, reach, reply, start
 from support.data_folder import ASK, FINISH, World
 from support.postgres import databases
-from support.program import Ran, askback, environment, here, until
+from support.program import Ran, Started, askback, environment, here, until
 from support.server import Server
 from support.workers import Worker
 
@@ -210,8 +210,15 @@ class Fleet:
 
     def _worker(self, *, old: bool) -> Worker:
         if old:
-            return Worker(self._world, env=self._old.env | self._files, program=self._old.program)
+            return OldWorker(self._world, self._old, env=self._old.env | self._files)
         return Worker(self._world, env=self._files)
+
+
+class OldWorker(Worker):
+    def __init__(self, world: World, old: Old, env: dict[str, str]) -> None:
+        words = ("worker", "--json", "--port", "0")
+        Started.__init__(self, world, *words, env=env, program=old.program)
+        self.told = json.loads(until(self._line, self._alive))
 
 
 def _calling(server: Server) -> httpx.Client:

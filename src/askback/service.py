@@ -35,7 +35,8 @@ from askback.installed.engines import EnginesHere
 from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Checkpoint, Pools
-from askback.process.stored_artifacts import FilesElsewhere, RunArtifacts, artifacts_of, has_artifacts_of
+from askback.process.stored_artifacts import RunArtifacts, artifacts_of, has_artifacts_of
+from askback.process.stored_run import FilesElsewhere
 from askback.process.tree import Tree
 from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool

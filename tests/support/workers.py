@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from support.data_folder import World
-from support.program import ASKBACK, Started, until
+from support.program import Started, until
 
 _SECOND = """
 from askback.engines.scripted import Scripted
@@ -30,12 +29,10 @@ def engine():
 class Worker(Started):
     """`askback worker`, whose health is at any free port."""
 
-    def __init__(
-        self, world: World, *args: str, env: dict[str, str] | None = None, program: Sequence[str] = ASKBACK
-    ) -> None:
+    def __init__(self, world: World, *args: str, env: dict[str, str] | None = None) -> None:
         # On a busy machine a turn may take long to end.
         patient = {"ASKBACK_WORKER__DRAIN_SEC": "600"}
-        super().__init__(world, "worker", "--json", "--port", "0", *args, env=patient | (env or {}), program=program)
+        super().__init__(world, "worker", "--json", "--port", "0", *args, env=patient | (env or {}))
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

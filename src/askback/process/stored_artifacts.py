@@ -21,7 +21,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import write_private
 from askback.process.artifacts import Bundle
 from askback.process.locks import is_held
@@ -52,17 +51,6 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 class _List(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[_File, ...] = ()
     versions: dict[str, tuple[Version, ...]] = {}
-
-
-class FilesElsewhere(Unavailable):
-    """A run ended before its files were stored, and this is not its machine."""
-
-    def __init__(self, run_id: str) -> None:
-        message = (
-            f"run {run_id} ended before `files` was set, and its artifacts are only on the machine that executed it; a"
-            " server or worker with `files` on the data folder of that machine stores them"
-        )
-        super().__init__(RefusalCode.FILES_UNAVAILABLE, message)
 
 
 class ArtifactsHere:
@@ -171,8 +159,18 @@ def keep_artifacts(workspace: Workspace, turn: str) -> None:
     if stored is None:
         return
     _keep_raw_output(stored, workspace, turn)
-    if not Versions(workspace).is_empty():
-        _keep_list(stored, workspace, turn)
+    versions = Versions(workspace)
+    if versions.is_empty():
+        return
+    newest = _newest(stored)
+    before = _List() if newest is None else _read(stored, newest)
+    found = itertools.islice(workspace.artifacts(), MAX_LISTED)
+    keeping = _Keeping(stored, workspace, before)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        files = tuple(each for each in pool.map(keeping.keep, found) if each is not None)
+    made = _List(files=files, versions=dict(versions.index()))
+    stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
+    write_private(workspace.root / _NOTE, turn.encode())
 
 
 def keep_earlier(workspace: Workspace, turn: str) -> None:
@@ -182,19 +180,9 @@ def keep_earlier(workspace: Workspace, turn: str) -> None:
         return
     for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
         _keep_raw_output(stored, workspace, name)
-    _keep_list(stored, workspace, turn)
-
-
-def _keep_list(stored: StoredRun, workspace: Workspace, turn: str) -> None:
-    versions, newest = Versions(workspace), _newest(stored)
-    before = _List() if newest is None else _read(stored, newest)
-    found = itertools.islice(workspace.artifacts(), MAX_LISTED)
-    keeping = _Keeping(stored, workspace, before)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        files = tuple(each for each in pool.map(keeping.keep, found) if each is not None)
-    made = _List(files=files, versions=dict(versions.index()))
-    stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
-    write_private(workspace.root / _NOTE, turn.encode())
+    keep_artifacts(workspace, turn)
+    if _newest(stored) is None:
+        stored.put(f"artifacts/{turn}.json", msgspec.json.encode(_List()), replace=True)
 
 
 class _Keeping:

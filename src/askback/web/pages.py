@@ -155,7 +155,7 @@ async def run(context: PageContext, request: Request) -> Response:
         "run.html",
         run=found,
         first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
-        files=await files.listed_if_here(context, found.id),
+        files=await files.listed(context, found.id),
         actions=await actions_of(context.service, found),
         source=await source_of(context.service, found),
     )

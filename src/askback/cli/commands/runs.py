@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -105,10 +104,12 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
             run_id = await full_id(runs, run)
             found = await runs.get_run(run_id)
             interactions, artifacts = await runs.interactions(run_id), await _artifacts(runs, run_id)
-            changes = (await runs.result(run_id)).changes if found.workdir and found.state.final else None
+            reads_changes = found.workdir and found.state.final and not isinstance(artifacts, str)
+            changes = (await runs.result(run_id)).changes if reads_changes else None
         if as_json:
-            parts: dict[str, object] = {"interactions": interactions, "artifacts": artifacts}
-            parts |= {} if changes is None else {"changes": changes}
+            unavailable = isinstance(artifacts, str)
+            listed = {"artifacts": None, "files_unavailable": artifacts} if unavailable else {"artifacts": artifacts}
+            parts = {"interactions": interactions, **listed, **({} if changes is None else {"changes": changes})}
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
         for line in render.page(found, interactions, artifacts, changes):
@@ -118,18 +119,17 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
     return run_async(main)
 
 
-async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> Sequence[Artifact]:
-    """None, with a line that says why, if the server or this machine cannot know them."""
+async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> list[Artifact] | str:
+    """The files of the run; if they are in a store that cannot be used, why."""
     from askback.client import ServerFault
     from askback.core.errors import RefusalCode, Unavailable
 
     try:
         return await runs.artifacts(run_id)
-    except (Unavailable, ServerFault) as error:
+    except (ServerFault, Unavailable) as error:
         if error.code != RefusalCode.FILES_UNAVAILABLE:
             raise
-        output.to_stderr(error.message)
-        return ()
+        return error.message
 
 
 @click.command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import psycopg
 from psycopg import errors as kinds
@@ -111,7 +110,7 @@ def newer_queue(address: str, found: str) -> Unavailable:
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
 
-def older_programs(address: str, names: Sequence[str]) -> Unavailable:
+def older_programs(address: str, names: list[str]) -> Unavailable:
     message = (
         f"{place(address)} was left unchanged: programs of an older version use it, and could not use it afterwards:"
         f" {', '.join(names)}; upgrade or stop them first, or use --force, which stops their work"
