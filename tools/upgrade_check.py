@@ -219,6 +219,8 @@ class OldWorker(Worker):
         words = ("worker", "--json", "--port", "0")
         Started.__init__(self, world, *words, env=env, program=old.program)
         self.told = json.loads(until(self._line, self._alive))
+        # A refusal is told in the same way.
+        assert "url" in self.told, self.told
 
 
 def _calling(server: Server) -> httpx.Client:
