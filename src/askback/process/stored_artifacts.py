@@ -176,7 +176,7 @@ def keep_artifacts(workspace: Workspace, turn: str) -> None:
 def keep_earlier(workspace: Workspace, turn: str) -> None:
     """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
     stored = workspace.stored
-    if stored is None:
+    if stored is None or _newest(stored) == turn:
         return
     for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
         _keep_raw_output(stored, workspace, name)

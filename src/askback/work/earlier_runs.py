@@ -37,38 +37,39 @@ class EarlierRuns:
         """Returns when everything is stored."""
         while True:
             try:
-                await self._store_all()
-                return
+                if await self._is_done():
+                    return
             except (Unavailable, OSError) as error:
                 if not self._reported:
                     log.error("artifacts that only this machine has cannot be stored, trying again: %s", error)
                 self._reported = True
             await asyncio.sleep(_RETRY_SEC)
 
-    async def _store_all(self) -> None:
+    async def _is_done(self) -> bool:
         if await self._store.has_unshared_files():
             # A program has worked here without the setting.
             await asyncio.to_thread(self._note.unlink, missing_ok=True)
         elif await asyncio.to_thread(self._note.exists):
-            return
-        stored, left = 0, await asyncio.to_thread(self._workspaces.run_ids)
-        for run_id in left:
-            stored += await self._is_stored_now(run_id)
-        if stored:
-            log.info("the artifacts of %d runs, which only this machine had, are stored", stored)
+            return True
+        left = [each for each in await asyncio.to_thread(self._workspaces.run_ids) if not await self._settle(each)]
+        if left:
+            return False
         await asyncio.to_thread(self._note.touch)
+        log.info("the artifacts of all earlier runs on this machine are stored")
+        return True
 
-    async def _is_stored_now(self, run_id: str) -> bool:
+    async def _settle(self, run_id: str) -> bool:
+        """Store the artifacts of one run, if nobody has them. False if it must be tried again."""
         try:
             run = await self._store.get(run_id)
         except NotFound:
-            return False
+            return True
         if not run.ended_unstored:
-            return False
+            return True
         workspace = self._workspaces.of(run_id)
         lock = await asyncio.to_thread(FileLock.take, workspace.lock_path)
         if lock is None:
-            # Another program on this data folder stores it.
+            # Another program on this data folder is storing it, or removes it.
             return False
         try:
             await self._pools.turns.run(keep_earlier, workspace, turn_name(run), admitted=True)
@@ -76,7 +77,6 @@ class EarlierRuns:
         except NotFound:
             # It was deleted meanwhile.
             await asyncio.to_thread(self._workspaces.withdraw_stored, run_id)
-            return False
         finally:
             lock.release()
         return True
