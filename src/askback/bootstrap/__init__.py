@@ -66,6 +66,7 @@ from askback.webhooks.digests import Digests
 from askback.webhooks.mail_sender import MailServer
 from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
+from askback.work.earlier_runs import EarlierRuns
 from askback.work.membership import Membership
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
@@ -117,7 +118,8 @@ class App:
     digests: Digests | None
     retention: Retention | None
     sharing: Sharing | None
-    """Only a server or worker with `files` has it."""
+    """Only a server or worker with `files` has it, like `earlier_runs`."""
+    earlier_runs: EarlierRuns | None
     telegram: TelegramBot | None
     """Only a server with a bot in its settings has it."""
 
@@ -153,6 +155,8 @@ class App:
         yield self.recovery.tidy()
         if self.sharing is not None:
             yield self.sharing.run()
+        if self.earlier_runs is not None:
+            yield self.earlier_runs.run()
         if self.offering is not None:
             yield self.offering.run()
         if self.fleet is not None:
@@ -339,6 +343,7 @@ def _app(parts: _Parts) -> App:
         telegram=telegram,
         retention=retention,
         sharing=_sharing(parts),
+        earlier_runs=_earlier_runs(parts),
     )
 
 
@@ -532,6 +537,13 @@ def _sharing(parts: _Parts) -> Sharing | None:
         pools=parts.pools,
         clock=parts.clock,
     )
+
+
+def _earlier_runs(parts: _Parts) -> EarlierRuns | None:
+    if parts.homes is None or not parts.role.shares:
+        return None
+    data_dir = parts.settings.data_dir
+    return EarlierRuns(store=parts.store, workspaces=parts.workspaces, pools=parts.pools, data_dir=data_dir)
 
 
 def _retention(parts: _Parts, deletion: Deletion) -> Retention:

@@ -100,9 +100,9 @@ def _note(run: Run) -> str:
 
 
 def page(
-    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact], changes: Changes | None = None
+    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact] | str, changes: Changes | None = None
 ) -> Iterator[str]:
-    """Everything about a run."""
+    """Everything about a run. Instead of its files, `artifacts` may say why they cannot be listed."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
@@ -132,8 +132,10 @@ def page(
         yield from _settled(interaction)
     if run.pending_interaction is not None:
         yield from question(run.id, run.pending_interaction, run.wait_deadline_at)
-    for artifact in artifacts:
-        yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
+    if isinstance(artifacts, str):
+        yield f"  ! the files cannot be listed: {printable(artifacts)}"
+    else:
+        yield from (f"  file     {printable(each.path)} ({size(each.size)})" for each in artifacts)
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
 
 
@@ -232,9 +234,8 @@ def ending(run: Run) -> Iterator[str]:
 
 def known(event: Event) -> CoreEvent | None:
     """The event for the display; None for a type that only a newer server knows."""
-    try:
-        kind = EventType(event.type)
-    except ValueError:
+    kind = EventType(event.type)
+    if not kind.known:
         return None
     return CoreEvent(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
 

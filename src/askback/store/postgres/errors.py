@@ -94,10 +94,10 @@ def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
-def newer(address: str, found: int, known: int) -> Unavailable:
+def newer(address: str, oldest: int, known: int) -> Unavailable:
     message = (
-        f"{place(address)} was written by a newer Askback (format {found}, this one supports {known}) and was left"
-        " unchanged; upgrade Askback, or use another database"
+        f"{place(address)} was upgraded by a newer Askback for programs that know format {oldest}, and this one knows"
+        f" {known}; upgrade Askback, or use another database"
     )
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
@@ -108,6 +108,14 @@ def newer_queue(address: str, found: str) -> Unavailable:
         " upgrade the package procrastinate, or use another database"
     )
     return Unavailable(RefusalCode.STORE_NEWER, message)
+
+
+def older_programs(address: str, names: list[str]) -> Unavailable:
+    message = (
+        f"{place(address)} was left unchanged: programs of an older version use it, and could not use it afterwards:"
+        f" {', '.join(names)}; upgrade or stop them first, or use --force, which stops their work"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
 def other_folder(address: str) -> Unavailable:
