@@ -116,26 +116,35 @@ def test_no_other_folder_joins_while_the_first_one_alone_has_files(world: World,
 def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
     on(empty, world, "database", "upgrade")
     name = empty.partition("@/")[2].partition("?")[0]
-    server.execute("INSERT INTO askback.migrations (version) VALUES (99)", name)
+    server.execute("INSERT INTO askback.migrations (version) VALUES (98)", name)
+    assert on(empty, world, "runs").code == 0, "it is additive"
+    server.execute("INSERT INTO askback.migrations (version, oldest) VALUES (99, 90)", name)
     for words in (("runs",), ("database", "upgrade"), ("database", "status")):
         refused = on(empty, world, *words)
         assert refused.code == 1
-        assert "newer Askback (format 99" in refused.stderr
+        assert "newer Askback for programs that know format 90" in refused.stderr
 
 
 def test_a_queue_that_does_not_fit_is_refused(world: World, empty: str, server: PostgresServer) -> None:
     made = on(empty, world, "database", "upgrade", "--json").json
     assert made["queue_format"] == made["needed_queue_format"]
     name = empty.partition("@/")[2].partition("?")[0]
-    [(last,)] = server.execute("SELECT max(name) FROM askback.queue_migrations", name)
+    names = [each for (each,) in server.execute("SELECT name FROM askback.queue_migrations ORDER BY name", name)]
+    post, last = [max(each for each in names if kind in each) for kind in ("_post_", "_pre_")]
+    server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{post}'", name)
+    status = on(empty, world, "database", "status", "--json").json
+    assert (status["fits"], status["waiting_steps"]) == (True, [post]), "it is for when no older program is alive"
     server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{last}'", name)
     assert on(empty, world, "database", "status", "--json").json["fits"] is False
     assert "askback database upgrade" in on(empty, world, "runs").stderr
-    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES ('{last}'), ('99.00.00_01_later')", name)
+    restored = f"('{last}'), ('{post}'), ('98.00.00_01_pre_more')"
+    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES {restored}", name)
+    assert on(empty, world, "runs").code == 0, "it is additive"
+    server.execute("INSERT INTO askback.queue_migrations (name) VALUES ('99.00.00_50_post_later')", name)
     for words in (("runs",), ("database", "upgrade"), ("database", "status")):
         refused = on(empty, world, *words)
         assert refused.code == 1
-        assert "newer Procrastinate (99.00.00_01_later)" in refused.stderr
+        assert "newer Procrastinate (99.00.00_50_post_later)" in refused.stderr
 
 
 def test_unusable_addresses_are_explained_without_the_password(world: World, server: PostgresServer) -> None:

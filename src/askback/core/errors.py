@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from askback.core.actors import Actor
+from askback.core.open_values import OpenValue
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space left: on the disk, for this user, or for a file of that size."""
@@ -27,7 +28,7 @@ TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, e
 """The system is short of processes, memory or open files; the same call may succeed a moment later."""
 
 
-class ErrorCode(StrEnum):
+class ErrorCode(OpenValue):
     """Why a run failed. Each code means one thing and is never reused."""
 
     SESSION_RESUME_FAILED = "SESSION_RESUME_FAILED"
@@ -84,7 +85,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
 }
 
 
-class WarningCode(StrEnum):
+class WarningCode(OpenValue):
     """What a run may report without failing."""
 
     INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER"

@@ -132,6 +132,12 @@ def artifacts_of(workspace: Workspace) -> RunArtifacts:
     return StoredArtifacts(stored, _read(stored, newest))
 
 
+def has_artifacts_of(workspace: Workspace) -> bool:
+    """Whether this machine or the store of files can know the artifacts of a run whose last turn may not be stored."""
+    stored = workspace.stored
+    return stored is None or workspace.root.is_dir() or _newest(stored) is not None
+
+
 def stored_text(stored: StoredRun, version: Version | None) -> str | None:
     """As `Versions.text`, of the stored contents."""
     if version is None or version.removed:
@@ -165,6 +171,18 @@ def keep_artifacts(workspace: Workspace, turn: str) -> None:
     made = _List(files=files, versions=dict(versions.index()))
     stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
     write_private(workspace.root / _NOTE, turn.encode())
+
+
+def keep_earlier(workspace: Workspace, turn: str) -> None:
+    """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
+    stored = workspace.stored
+    if stored is None or _newest(stored) == turn:
+        return
+    for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
+        _keep_raw_output(stored, workspace, name)
+    keep_artifacts(workspace, turn)
+    if _newest(stored) is None:
+        stored.put(f"artifacts/{turn}.json", msgspec.json.encode(_List()), replace=True)
 
 
 class _Keeping:

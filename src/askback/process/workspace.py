@@ -383,6 +383,12 @@ class Workspaces:
     def _stored(self, run_id: str) -> StoredRun | None:
         return None if self._files is None else StoredRun(self._files, run_id)
 
+    def run_ids(self) -> list[str]:
+        """The runs that have a folder on this machine."""
+        with suppress(FileNotFoundError):
+            return sorted(folder.name for folder in self._root.iterdir())
+        return []
+
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""
         with suppress(FileNotFoundError):

@@ -26,6 +26,14 @@ _CAUSES = {
 }
 
 
+class WrongStore(Unavailable):
+    """A store that is not the one of the database. Waiting does not help: a person must look at it."""
+
+
+def wrong_store(place: str, why: str) -> WrongStore:
+    return WrongStore(RefusalCode.FILES_UNAVAILABLE, f"the file store {place} cannot be used: {why}")
+
+
 def unavailable(place: str, why: str) -> Unavailable:
     return Unavailable(RefusalCode.FILES_UNAVAILABLE, f"the file store {place} cannot be used: {why}")
 

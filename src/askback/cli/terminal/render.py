@@ -235,9 +235,8 @@ def ending(run: Run) -> Iterator[str]:
 
 def known(event: Event) -> CoreEvent | None:
     """The event for the display; None for a type that only a newer server knows."""
-    try:
-        kind = EventType(event.type)
-    except ValueError:
+    kind = EventType(event.type)
+    if not kind.known:
         return None
     return CoreEvent(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
 

@@ -120,10 +120,10 @@ def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
-def newer(address: str, found: int, known: int) -> Unavailable:
+def newer(address: str, oldest: int, known: int) -> Unavailable:
     message = (
-        f"{place(address)} was written by a newer Askback (format {found}, this one supports {known}) and was left"
-        " unchanged; upgrade Askback, or use another database"
+        f"{place(address)} was upgraded by a newer Askback for programs that know format {oldest}, and this one knows"
+        f" {known}; upgrade Askback, or use another database"
     )
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
@@ -136,12 +136,28 @@ def newer_queue(address: str, found: str) -> Unavailable:
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
 
+def older_programs(address: str, names: list[str]) -> Unavailable:
+    message = (
+        f"{place(address)} was left unchanged: programs of an older version use it, and could not use it afterwards:"
+        f" {', '.join(names)}; upgrade or stop them first, or use --force, which stops their work"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
 def other_folder(address: str) -> Unavailable:
     message = (
         f"{place(address)} belongs to another data folder, which has the files of its runs; use that folder with"
         " --data-dir, or another database, or share the files with the setting `files`"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def files_not_set(address: str) -> Unavailable:
+    message = (
+        f"the files of the runs in {place(address)} are in a store that several machines share, and the setting `files`"
+        " is not set; set it to the same address as on the other machines (docs/guides/files.md)"
+    )
+    return Unavailable(RefusalCode.FILES_UNAVAILABLE, message)
 
 
 def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
