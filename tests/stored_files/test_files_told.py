@@ -56,6 +56,7 @@ def test_the_page_of_a_run_is_shown_while_its_files_cannot_be_listed(world: Worl
     world.skill([ASK], [FINISH], name="asking")
     env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
     with Server(world, env=env) as server, server.client() as client:
+        assert f"looking at the file store s3://{bucket.name}/" in server.stderr
         run = client.create_run("asking", engine="scripted", mode="interactive")
         assert client.wait(run.id).state == "waiting_user"
         bearer = {"authorization": f"Bearer {server.token}"}

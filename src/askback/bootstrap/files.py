@@ -73,6 +73,8 @@ async def open_files(settings: Settings, store: Store, *, looking: bool) -> Open
 
 
 async def _confirm(files: MarkedFiles, address: Path | StoreAddress) -> None:
+    # A store that does not answer delays the start.
+    log.info("looking at the file store %s", files.place)
     try:
         await files.confirm()
     except Unavailable as error:
