@@ -62,6 +62,7 @@ class Artifact:
     path: str
     size: int
     modified_ns: int = field(default=0, compare=False)
+    changed_ns: int = field(default=0, compare=False)
     turn: int | None = None
     """The turn that changed it last, if that is known."""
     comparable: bool = False
@@ -491,7 +492,12 @@ def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Arti
                 folders.append(path)
             elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
                 name = path.relative_to(base).as_posix()
-                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+                yield Artifact(
+                    path=name,
+                    size=status.st_size,
+                    modified_ns=status.st_mtime_ns,
+                    changed_ns=status.st_ctime_ns,
+                )
         pending += reversed(folders)
 
 
