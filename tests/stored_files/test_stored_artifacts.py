@@ -112,6 +112,16 @@ def test_files_that_are_longer_than_any_disk_are_left_out(
     assert {path.name for path in one.root.iterdir()} == {"work", "turns", "versions", "stored-turn"}
 
 
+def test_a_list_has_paths_up_to_a_limit(machines: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every machine that shows the artifacts reads the whole list."""
+    monkeypatch.setattr("askback.process.stored_artifacts._MAX_NAMES", 1000)
+    one, two = machines
+    turn(one, 1, **{f"{number}{'x' * 200}": "x" for number in range(8)})
+    assert keep_artifacts(one, "002-002") == 4
+    view = artifacts_of(two)
+    assert len([*view.artifacts()]) == len(view.index()) == 4
+
+
 def test_a_changed_file_is_stored_whatever_its_time_says(machines: tuple[Workspace, Workspace]) -> None:
     """Packers set fixed times, and an engine can set any."""
     one, two = machines

@@ -35,6 +35,8 @@ from askback.stored_files import FileMissing
 
 MAX_STORED = 20_000_000_000
 """Bytes of all artifacts. A hole counts like data, because all of a file is read."""
+_MAX_NAMES = 32_000_000
+"""Characters of all paths in a list, which is read as a whole: an engine can give each file a path of 4,096 bytes."""
 _LIST = re.compile(r"(\d+)-(\d+)\.json")
 _MAX_LIST = 200_000_000
 _IN_MEMORY = 8 << 20
@@ -162,7 +164,7 @@ def keep_artifacts(
 ) -> int:
     """Store the artifacts and the raw output of a turn. `turn` is its name, such as `002-003`: number and epoch.
 
-    Returns how many files were left out, because all together have more than `max_bytes`.
+    Returns how many files were left out, because all together have more than `max_bytes`, or too long paths.
     """
     stored = workspace.stored
     if stored is None:
@@ -178,7 +180,7 @@ def keep_artifacts(
     with _folder_of_copies(workspace) as copies, ThreadPoolExecutor(_AT_ONCE) as pool:
         keeping = _Keeping(stored, workspace, before, copies, checkpoint)
         files = tuple(each for each in pool.map(keeping.keep, fitting) if each is not None)
-    made = _List(files=files, versions=dict(versions.index()))
+    made = _List(files=files, versions=dict(_listed(versions.index())))
     stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
     write_private(workspace.root / _NOTE, turn.encode())
     return len(found) - len(fitting)
@@ -186,10 +188,20 @@ def keep_artifacts(
 
 def _fitting(artifacts: Iterable[Artifact], max_bytes: int) -> Iterator[Artifact]:
     """The files that are stored. An engine can make files that are much longer than its disk: they consist of holes."""
+    names = _MAX_NAMES
     for each in artifacts:
-        if each.size <= max_bytes:
+        if each.size <= max_bytes and len(each.path) <= names:
             max_bytes -= each.size
+            names -= len(each.path)
             yield each
+
+
+def _listed(index: Index) -> Iterator[tuple[str, tuple[Version, ...]]]:
+    names = _MAX_NAMES
+    for path, versions in index.items():
+        if len(path) <= names:
+            names -= len(path)
+            yield path, versions
 
 
 @contextmanager

@@ -56,8 +56,8 @@ async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: 
 
 def _too_large(left_out: int, most: int) -> RunWarning:
     message = (
-        f"the artifacts have more than {most // 1_000_000:,} MB, with the holes in sparse files; number of files that are"
-        f" only on the machine of this turn: {left_out}"
+        f"the artifacts have more than {most // 1_000_000:,} MB, with the holes in sparse files, or very long paths; number"
+        f" of files that are only on the machine of this turn: {left_out}"
     )
     return RunWarning(code=WarningCode.FILES_NOT_KEPT, message=message)
 
@@ -83,7 +83,7 @@ async def when_available(run: Run, control: RunControl, done: str, work: Callabl
 
 async def _unless_useless(context: TurnContext, control: RunControl, work: Callable[[Checkpoint], T]) -> T:
     """Do the work in a thread. It can take minutes: if the run is canceled meanwhile, it is abandoned."""
-    working = asyncio.create_task(context.pools.turns.run_abandonable(work))
+    working = asyncio.create_task(context.pools.storing.run_abandonable(work))
     useless = asyncio.create_task(control.useless())
     try:
         await asyncio.wait({working, useless}, return_when=asyncio.FIRST_COMPLETED)
