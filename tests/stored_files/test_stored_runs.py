@@ -180,7 +180,7 @@ def test_a_run_is_canceled_while_its_files_are_stored(world: World) -> None:
             with (folder / "work" / "artifacts" / "huge").open("wb") as file:
                 file.truncate(19_000_000_000)
             go.touch()
-            await until((folder / "storing").exists)
+            await until(lambda: any((folder / "storing").glob("*/*")))
             await app.service.cancel(run_id)
             assert (await over(app, run_id)).state is RunState.CANCELED
             assert app.files is not None

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,7 +35,7 @@ from askback.stored_files import FileMissing
 
 MAX_STORED = 20_000_000_000
 """Bytes of all artifacts. A hole counts like data, because all of a file is read."""
-_MAX_NAMES = 32_000_000
+_MAX_NAMES = 16_000_000
 """Characters of all paths in a list, which is read as a whole: an engine can give each file a path of 4,096 bytes."""
 _LIST = re.compile(r"(\d+)-(\d+)\.json")
 _MAX_LIST = 200_000_000
@@ -43,8 +43,6 @@ _IN_MEMORY = 8 << 20
 _AT_ONCE = 8
 _NOTE = "stored-turn"
 """In the folder of the run: the name of the turn whose end is stored, and equal to the files here."""
-_COPIES = "storing"
-"""In the folder of the run: copies of large files while they are stored."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,14 +204,14 @@ def _listed(index: Index) -> Iterator[tuple[str, tuple[Version, ...]]]:
 
 @contextmanager
 def _folder_of_copies(workspace: Workspace) -> Iterator[Path]:
-    """Beside the engine's folders, where a sandboxed engine cannot write."""
-    beneath.remove(workspace.root, _COPIES)
-    folder = workspace.root / _COPIES
-    folder.mkdir(mode=0o700)
+    """Beside the engine's folders, where a sandboxed engine cannot write. Work that was abandoned may not have ended yet."""
+    beneath.make_folder(workspace.root, workspace.storing.name)
     try:
-        yield folder
+        with tempfile.TemporaryDirectory(dir=workspace.storing) as folder:
+            yield Path(folder)
     finally:
-        beneath.remove(workspace.root, _COPIES)
+        with suppress(OSError):
+            workspace.storing.rmdir()
 
 
 class _Keeping:

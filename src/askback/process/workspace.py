@@ -89,6 +89,8 @@ class Workspace:
         """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self.snapshots = root / "snapshots"
+        self.storing = root / "storing"
+        """Copies of large artifacts while they are stored. A program that was killed leaves them."""
 
     def engine_cwd(self, workdir: Workdir | None) -> Path:
         """Where the engine of the run works."""
@@ -174,6 +176,7 @@ class Workspace:
         self.remove_sign_ins()
         self.drop_env()
         beneath.remove(self.root, self._below(self.comparison))
+        beneath.remove(self.root, self.storing.name)
         if beneath.has_folder(self.root, self._below(self.snapshots / "points")):
             snapshot.end(self.snapshots)
         else:
