@@ -165,6 +165,26 @@ def test_a_program_whose_row_is_gone_has_lost_its_lease_and_registers_anew(addre
     run_async(main)
 
 
+@pytest.mark.parametrize("doc", ["null", "[]", "{", '{"kind": "worker"}', '{"offer": []}'])
+def test_a_program_that_cannot_be_understood_is_alive_and_harms_nobody(address: str, tmp_path: Path, doc: str) -> None:
+    """It may be of another version, or somebody has changed its row."""
+
+    async def main() -> None:
+        async with machine(address, tmp_path / "a") as here:
+            own = await here.register(FACTS)
+            register_only(address, "odd", lease_sec=600)
+            databases.server.execute(
+                f"UPDATE askback.programs SET doc = '{doc}', kind = 'new-kind', host = 'there' WHERE name = 'odd'",
+                address.partition("@/")[2].partition("?")[0],
+            )
+            for found in (await here.known(), await here.living()):
+                assert [each.name for each in found] == [own, "odd"]
+                assert (found[1].alive, found[1].facts.host, dict(found[1].facts.offer)) == (True, "there", {})
+            assert await here.alive({"odd"}) == {"odd"}
+
+    run_async(main)
+
+
 def _remove_row(address: str, name: str) -> None:
     from askback.store.postgres import program_rows
     from askback.store.postgres.connection import PostgresConnection

@@ -280,6 +280,26 @@ def test_other_programs_learn_whether_a_run_moved_or_only_has_new_events(address
     asyncio.run(asyncio.wait_for(main(), LONG_SEC))
 
 
+@pytest.mark.parametrize("garbage", ["", "garbage", "two words", "one of unknown-kind", "x moved"])
+def test_a_notification_of_somebody_else_is_no_obstacle(address: str, garbage: str) -> None:
+    """Every user of the database may send one, whatever else is denied."""
+
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            changes = store.changes()
+            name = address.partition("@/")[2].partition("?")[0]
+            # The connection that listens gets both at once: the second is not to be left for later.
+            databases.server.execute(
+                f"BEGIN; NOTIFY askback, '{garbage}'; NOTIFY askback, 'program moved run-1'; COMMIT", name
+            )
+            assert await changes.wait() == {"run-1": None}
+            run = await create(other, new_run())
+            assert await changes.wait() == {run.id: None}
+            changes.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
 def test_a_run_with_the_longest_name_is_notified_as_any(address: str) -> None:
     async def main() -> None:
         async with opened(address) as store, opened(address) as other:

@@ -122,7 +122,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
-    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can continue only on the machine of its last turn.",
+    WarningCode.FILES_NOT_KEPT: "Files of the run could not be put into the store of `files`, for example because they are too large. They are only on the machine of its last turn; the message says why, and whether the run can continue elsewhere.",
 }
 
 
