@@ -49,7 +49,7 @@ def test_tables_are_created_by_a_command_and_used_by_runs(world: World, empty: s
     skill = world.skill([ASK], [FINISH])
     refused = on(empty, world, "run", skill, "--engine", "scripted")
     assert refused.code == 1
-    assert "askback database upgrade" in refused.stderr
+    assert "has no tables yet; create them with: askback database upgrade" in refused.stderr
     assert on(empty, world, "database", "status", "--json").json["fits"] is False
     status = on(empty, world, "database", "status")
     assert (status.code, "askback database upgrade" in status.stderr) == (1, True)
@@ -155,7 +155,10 @@ def test_unusable_addresses_are_explained_without_the_password(world: World, ser
         f"postgresql://askback:{PASSWORD}@/nowhere{host}": "this database does not exist",
         f"postgresql://nobody-here:{PASSWORD}@/postgres{host}": "this user does not exist",
         f"postgresql://askback:{PASSWORD}@127.0.0.1:1/postgres": "check that the server runs",
-        f"postgresql://askback:{PASSWORD}@/postgres{host}&nonsense={PASSWORD}": "its address is not valid",
+        f"postgresql://askback:{PASSWORD}@/postgres{host}&nonsense={PASSWORD}": "libpq has no option nonsense",
+        f"postgresql://askback:{PASSWORD}@/postgres{host}&sslmod=require": "no option sslmod; did you mean sslmode?",
+        f"postgresql://askback:{PASSWORD}@127.0.0.1:1/x?sslmode=requird": "; correct `database`",
+        f"postgresql://askback:{PASSWORD}%zz@127.0.0.1:1/x": "with special characters percent-encoded",
         f"mysql://askback:{PASSWORD}@db.example/askback": "must look like postgresql://",
     }
     for address, reason in expected.items():

@@ -39,6 +39,10 @@ class ProgramFacts:
     runs_dir: str | None = None
     draining: bool = False
     """Whether it claims no more runs, because it is about to end."""
+    public_url: str | None = None
+    port: int | None = None
+    """Where a server listens; None if the system chose it."""
+    lease_sec: float | None = None
     offer: Mapping[str, Any] = field(default_factory=dict)
     """What it offers to others: see `installed.fleet.Offer`."""
 

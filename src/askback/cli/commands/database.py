@@ -11,6 +11,7 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Group
+from askback.text.formatting import count
 
 if TYPE_CHECKING:
     from askback.core.programs import Program
@@ -118,7 +119,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     if done.already:
         output.to_stderr("everything was imported before; the folder is marked now")
     else:
-        output.to_stderr(f"✔ imported {done.rows['runs']} runs and {done.rows['tokens']} tokens")
+        output.to_stderr(f"✔ imported {count(done.rows['runs'], 'run')} and {count(done.rows['tokens'], 'token')}")
     output.to_stderr(f"start the server on the same folder, with the database: askback serve --data-dir {source}")
     if settings.files is not None:
         output.to_stderr("it stores the files of unfinished runs first; until then, other machines cannot be used")

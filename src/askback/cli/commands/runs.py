@@ -229,7 +229,7 @@ def inbox_command(access: Access, as_json: bool, label: tuple[str, ...]) -> int:
         return 0
     for each in questions:
         about = f" · {one_line(each.summary, 200)}" if each.summary else ""
-        about += f" · {render.labels_text(each.labels)}" if each.labels else ""
+        about += f" · {shown}" if (shown := render.labels_text(each.labels)) else ""
         output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
             output.print_line(line)

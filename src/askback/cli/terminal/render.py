@@ -20,7 +20,7 @@ from askback.core.actors import Via
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
-from askback.core.labels import shown_labels
+from askback.core.labels import for_people, shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
 from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size
@@ -110,8 +110,8 @@ def page(
         yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
     if run.workdir is not None:
         yield f"  folder   {printable(run.workdir)}"
-    if run.labels:
-        yield f"  labels   {labels_text(run.labels)}"
+    if labels := labels_text(run.labels):
+        yield f"  labels   {labels}"
     yield from _input(run)
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
@@ -139,8 +139,9 @@ def page(
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
 
 
-def labels_text(labels: Mapping[str, str]) -> str:
-    return one_line(shown_labels(labels), 500)
+def labels_text(labels: Mapping[str, str] | None) -> str:
+    """Those that are for people, in one line; empty if there are none."""
+    return one_line(shown_labels(for_people(labels or {})), 500)
 
 
 def _taken_over(origin: Origin) -> str:
