@@ -178,6 +178,7 @@ async def make_runs(store: Store, prefix: str, stop: asyncio.Event) -> list[Run]
     return made
 
 
+@pytest.mark.contract("M-9")
 @pytest.mark.parametrize("how", ["crash", "kill"])
 def test_nothing_acknowledged_is_lost_when_the_server_fails_under_load(own_server: PostgresServer, how: str) -> None:
     async def main() -> None:

@@ -149,6 +149,7 @@ async def persistently(store: Store, number: int) -> Run:
     return run
 
 
+@pytest.mark.contract("M-9")
 def test_while_the_server_is_suspended_calls_fail_and_afterwards_nothing_is_doubled(own_server: PostgresServer) -> None:
     async def main() -> None:
         address = own_server.make_database()
