@@ -185,7 +185,7 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
-# A browser, a sandbox with a network for it, a tracer, a terminal to attack, a proxy and a database server, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer, a terminal to attack, a proxy, a clock to set and a database server, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
@@ -196,6 +196,7 @@ $(SYSTEM): | $(BIN)/python
 	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing faketime"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \
