@@ -20,8 +20,8 @@ from askback.programs.clock import boottime
 from askback.programs.locked import LockedPrograms
 from support import postgres
 from support.data_folder import run_async
-from support.hanging_proxy import HangingProxy
 from support.postgres import databases
+from support.postgres_proxy import PostgresProxy
 
 FACTS = ProgramFacts(kind=ProgramKind.WORKER, host="here", pid=1, boot_id=boot_id(), version="1")
 KILLED = (
@@ -197,7 +197,7 @@ def _remove_row(address: str, name: str) -> None:
 @pytest.mark.long
 def test_a_program_that_is_cut_off_counts_itself_as_dead_before_others_do(address: str, tmp_path: Path) -> None:
     async def main() -> None:
-        with HangingProxy(address) as proxy:
+        with PostgresProxy(address) as proxy:
             async with (
                 machine(proxy.address, tmp_path / "a", lease_sec=20) as here,
                 machine(address, tmp_path / "b") as there,

@@ -18,8 +18,8 @@ from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Webhook
 from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
 from support import postgres
-from support.cutting_proxy import CuttingProxy
 from support.postgres import PostgresServer, databases
+from support.postgres_proxy import PostgresProxy
 
 LONG_SEC = 240.0
 HOOK = Webhook(url="https://hooks.example/one")
@@ -97,7 +97,7 @@ STEPS: dict[str, Callable[[Store, Run], Awaitable[Run]]] = {
 }
 
 
-async def lived(store: Store, proxy: CuttingProxy, name: str, number: int, *, forward: bool) -> int:
+async def lived(store: Store, proxy: PostgresProxy, name: str, number: int, *, forward: bool) -> int:
     """A run from its start to its end. Every write of it loses its connection at the same statement, if it has so many.
 
     Returns how many were cut.
@@ -137,9 +137,8 @@ async def queued_epochs(run_id: str, address: str) -> list[int]:
 @pytest.mark.parametrize("forward", [False, True], ids=["before it arrives", "after it arrived"])
 def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: str, forward: bool) -> None:
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(address) as direct, opened(through) as store:
+        with PostgresProxy(address) as proxy:
+            async with opened(address) as direct, opened(proxy.address) as store:
                 await direct.register_webhooks([HOOK])
                 expected = await untouched(direct)
                 for number in itertools.count(1):
@@ -162,9 +161,8 @@ def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: 
 
 def test_a_read_whose_connection_is_cut_is_repeated(address: str) -> None:
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(through) as store:
+        with PostgresProxy(address) as proxy:
+            async with opened(proxy.address) as store:
                 run = await create(store, new_run())
                 for forward in (False, True):
                     proxy.arm(1, forward=forward)
@@ -192,6 +190,7 @@ async def make_runs(store: Store, prefix: str, stop: asyncio.Event) -> list[Run]
     return made
 
 
+@pytest.mark.contract("M-9")
 @pytest.mark.parametrize("how", ["crash", "kill"])
 def test_nothing_acknowledged_is_lost_when_the_server_fails_under_load(own_server: PostgresServer, how: str) -> None:
     async def main() -> None:

@@ -88,6 +88,7 @@ def test_a_lost_package_is_fetched_before_the_next_turn(world: World) -> None:
     run_async(main)
 
 
+@pytest.mark.contract("M-9")
 def test_no_turn_starts_while_the_store_is_down(world: World) -> None:
     skill = world.skill([ASK], [FINISH])
     stored, elsewhere = world.folder / "stored", world.folder / "elsewhere"
@@ -146,6 +147,7 @@ def test_artifacts_are_served_without_the_machine_that_made_them(world: World) -
         assert [path.parent.name for path in stored.rglob("*/*") if path.is_file()] == ["packages"]
 
 
+@pytest.mark.contract("M-9")
 def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
     go, begun = world.folder / "go", world.folder / "begun"
     skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
@@ -212,6 +214,7 @@ def test_artifacts_that_are_too_large_to_be_stored_are_told(world: World) -> Non
     run_async(main)
 
 
+@pytest.mark.contract("M-9")
 def test_a_turn_whose_files_are_not_stored_is_executed_by_the_next_program(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
