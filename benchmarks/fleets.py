@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS)]
 
 from support import machines, postgres  # noqa: E402
+from support.object_store import CREDENTIALS, S3Server  # noqa: E402
 from support.postgres import PostgresServer  # noqa: E402
 
 TOKEN = "a-token-for-measurements-0123456789"
@@ -67,9 +68,7 @@ class Database:
         return self.server.make_database(empty=True)
 
     def usage(self) -> Usage:
-        query = (
-            "SELECT txid_snapshot_xmax(txid_current_snapshot()), pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
-        )
+        query = "SELECT txid_snapshot_xmax(txid_current_snapshot()), pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
         [(transactions, wal_bytes)] = self.server.execute(query)
         return Usage(cpu_sec=self.cpu_sec(), transactions=transactions, wal_bytes=wal_bytes)
 
@@ -113,7 +112,7 @@ class Fleet:
         """`folder` has the skill and the engine of `servers.prepare`."""
         self._home = folder / address.partition("@/")[2].partition("?")[0]
         self._runs = self._home / "runs"
-        self._runs.mkdir(parents=True)
+        self._runs.mkdir(parents=True, exist_ok=True)
         self._env = {**env, "ASKBACK_SERVER__TOKEN": TOKEN}
         self._config = self._home / "askback.toml"
         self._config.write_text(_settings(folder, address, files, self._runs, slots))
@@ -148,7 +147,7 @@ class Fleet:
     def _start(self, *words: str) -> Program:
         self._machines += 1
         machine = self._home / f"machine-{self._machines}"
-        (machine / "runs").mkdir(parents=True)
+        (machine / "runs").mkdir(parents=True, exist_ok=True)
         separate = (*_SEPARATE, str(machine / "runs"), str(self._runs))
         common = ("--port=0", "--json", f"--config={self._config}", f"--data-dir={machine / 'data'}")
         return Program([*separate, sys.executable, "-m", "askback", *words, *common], self._env)
@@ -187,12 +186,36 @@ def fleet(
     folder: Path, address: str, *, files: str = "", slots: int = 16, env: Mapping[str, str] | None = None
 ) -> Iterator[Fleet]:
     """A fleet with one server and no worker yet. Without `files`, its stored files are in a folder."""
-    if not files:
-        files = str(folder / "files" / os.urandom(4).hex())
-        Path(files).mkdir(parents=True)
-    made = Fleet(folder, address, files, slots=slots, env=env or {})
+    made = Fleet(folder, address, files or _new_folder(folder), slots=slots, env=env or {})
     try:
         made.add_server()
         yield made
     finally:
         made.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStore:
+    address: str
+    env: Mapping[str, str]
+    """The credentials."""
+    log: Path
+    """A line for each request."""
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[ObjectStore]:
+    """A bucket of an S3 server on loopback."""
+    server = S3Server(folder)
+    try:
+        bucket = server.make_bucket()
+        yield ObjectStore(address=bucket.address, env=CREDENTIALS, log=folder / "moto.log")
+        bucket.close()
+    finally:
+        server.close()
+
+
+def _new_folder(folder: Path) -> str:
+    made = folder / "files" / secrets.token_hex(4)
+    made.mkdir(parents=True)
+    return str(made)
