@@ -103,7 +103,7 @@ def measure(asked: argparse.Namespace) -> report.Report:
                 with listeners(address, count):
                     figures[count].append(commits_per_sec(address, asked.writers, asked.seconds, MESSAGE))
     for count in counts:
-        made.add(f"commits, {count} programs listen", "/s", figures[count], floor, x=count, more_is_better=True)
+        made.add(f"commits, {count} listeners", "/s", figures[count], floor, x=count, more_is_better=True)
     return made
 
 
