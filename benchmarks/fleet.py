@@ -1,6 +1,6 @@
 """Workers on PostgreSQL beside a server that does everything on SQLite, and beside Procrastinate alone, in turns.
 
-python benchmarks/fleet.py [--runs 300] [--replies 40] [--workers 1,2,4] [--rounds 5] [--slots 16]
+python benchmarks/fleet.py [--runs 200] [--replies 40] [--workers 1,2,4] [--rounds 3] [--slots 16]
 
 Needs PostgreSQL, and root for the mount namespace that makes each program a machine of its own. Every machine shares the
 two cores, the disk and the network of this one: what is seen here is the cost of a turn, not the speed of ten machines.
@@ -177,9 +177,9 @@ def measure(asked: argparse.Namespace) -> report.Report:
 
 if __name__ == "__main__":
     arguments = report.parser(__doc__)
-    arguments.add_argument("--runs", type=int, default=300, help="in each measurement")
+    arguments.add_argument("--runs", type=int, default=200, help="in each measurement")
     arguments.add_argument("--replies", type=int, default=40, help="in each measurement")
     arguments.add_argument("--workers", default="1,2,4", help="one measurement each")
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--slots", type=int, default=16, help="of each worker")
     report.run(arguments, measure)
