@@ -184,12 +184,20 @@ def section(document: Document) -> str:
     if name in PICTURES:
         lines += [f"![{document['title']}](../images/bench-{name}.svg)", ""]
     lines += [
-        f"`{document['command']}`, {document['date']}. The floor: {document['floor_is']}.",
+        f"`{document['command']}`, {document['date']}. The floor: {document['floor_is']}.{_disturbed(document)}",
         "",
         "| what | median | 10 to 90 of 100 | 99 of 100 | floor | ratio |",
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *map(_table_row, document["rows"])])
+
+
+def _disturbed(document: Document) -> str:
+    """What to say if the machine was not idle when the benchmark began."""
+    load = document.get("load", 0)
+    if load < document["machine"]["cores"]:
+        return ""
+    return f" Other programs kept the machine busy (load {load:.0f}), so only the ratios and counts mean something."
 
 
 def _table_row(row: Mapping[str, Any]) -> str:

@@ -44,9 +44,15 @@ def arithmetic(documents: Mapping[str, Document]) -> str:
     machine = documents["turn_costs"]["machine"]
     head = (
         f"Measured on {machine['cores']} cores ({machine['processor']}) with PostgreSQL on the same machine; "
-        "[performance](performance.md) has the figures and their spread."
+        f"[performance](performance.md) has the figures and their spread.{_disturbed(documents)}"
     )
     return "\n\n".join((head, _turns(measured), _waiting(measured), _bounds(measured)))
+
+
+def _disturbed(documents: Mapping[str, Document]) -> str:
+    if all(documents[name].get("load", 0) < documents[name]["machine"]["cores"] for name in NEEDED):
+        return ""
+    return " Other programs kept the machine busy meanwhile, so the times are too high, and the limits too low."
 
 
 def _turns(measured: Measured) -> str:

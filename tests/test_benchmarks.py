@@ -125,13 +125,15 @@ def test_pictures_and_tables_are_made_from_the_documents(tmp_path: Path) -> None
     about = {"title": "T & T", "floor_is": "by hand", "command": "python x.py", "date": "2026-01-01"}
     about |= {"machine": {"cores": 2, "processor": "P", "python": "3", "memory_gb": 4, "system": "S"}}  # type: ignore[dict-item]
     for name, each in rows.items():
-        document = {**about, "benchmark": name, "parameters": {"sandbox": "off"}, "rows": each}
+        load = 7.0 if name == "fleet" else 0.1
+        document = {**about, "benchmark": name, "parameters": {"sandbox": "off"}, "rows": each, "load": load}
         (results / f"{name}.json").write_text(json.dumps(document))
     for _ in range(2):
         argv = [sys.executable, str(BENCHMARKS / "pictures.py"), f"--results={results}", f"--docs={docs}"]
         subprocess.run(argv, check=True, timeout=60)
         text = page.read_text()
         assert text.count("### T & T") == len(rows)
+        assert text.count("kept the machine busy (load 7)") == 1
         assert "| runs, 1 slot, sandbox off |" in text
         assert "| 1 run, 1 client each |" in text
         assert "| 1 run, 100 clients each |" in text
