@@ -349,7 +349,9 @@ class LogSettings(Section):
         "info", description="The least severe messages that `askback serve` logs, to standard error."
     )
     format: Literal["text", "json"] = Field(
-        "text", description="`json`: one object per line, with `time`, `level`, `logger`, `message` and `exception`."
+        "text",
+        description="`json`: one object per line, with `time`, `level`, `logger`, `message` and, where there are any, `run`, "
+        "`engine`, `path`, `error` and `exception`.",
     )
 
 
