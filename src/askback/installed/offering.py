@@ -31,6 +31,7 @@ class Offering:
         only: Collection[str],
         labels: Mapping[str, str],
         draining: Callable[[], bool],
+        problem: Callable[[], str | None],
         publish: Callable[[Offer], None],
         changed: Callable[[], None],
     ) -> None:
@@ -41,6 +42,7 @@ class Offering:
         self._only = frozenset(only)
         self._labels = dict(labels)
         self._draining = draining
+        self._problem = problem
         self._publish = publish
         self._changed = changed
         """Called when it has other engines than before."""
@@ -95,6 +97,7 @@ class Offering:
             engines={name: self._engine(name, found) for name, found in sorted(self._found.items())},
             labels=self._labels,
             draining=self._draining(),
+            problem=self._problem() or "",
         )
 
     def _engine(self, name: str, found: Installed) -> EngineOffer:

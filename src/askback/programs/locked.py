@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ class LockedPrograms:
         self._instances = Instances(folder)
         self._program: Program | None = None
         self._lock: FileLock | None = None
+        self._changing = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -54,10 +56,18 @@ class LockedPrograms:
         known = self._registered
         self._program = Program(name=known.name, facts=facts, started_at=known.started_at)
 
+    def mend(self) -> bool:
+        with self._changing:
+            again = None if self._lock is None else self._instances.renew(self.name, self._lock)
+            if again is not None:
+                self._lock = again
+            return again is None
+
     async def leave(self) -> None:
-        if self._lock is not None:
-            self._instances.leave(self.name, self._lock)
-            self._lock = None
+        with self._changing:
+            if self._lock is not None:
+                self._instances.leave(self.name, self._lock)
+                self._lock = None
 
     async def alive(self, names: Collection[str]) -> frozenset[str]:
         return frozenset(name for name in names if self._instances.is_alive(name))
