@@ -15,7 +15,7 @@ import pytest
 
 from support.api import calling, get, over, start
 from support.machines import Fleet, Machine, WorkerProgram
-from support.object_store import CREDENTIALS
+from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import until
 
 ENV = dict(CREDENTIALS)
@@ -152,6 +152,32 @@ def test_a_sick_worker_leaves_the_turns_to_a_well_one(fleet: Fleet, api: httpx.C
                 assert ended["state"] == "succeeded", ended.get("error")
                 assert (two.runs / run_id).is_dir()
         heal(one, worker)
+
+
+def test_without_the_object_store_servers_are_ready_and_workers_are_not(
+    fleet: Fleet, api: httpx.Client, bucket: Bucket
+) -> None:
+    """All servers share it: a load balancer would have none left, not even to read runs."""
+    one = fleet.machine("one")
+    with one.worker("--slots", "1", env=ENV) as worker:
+        run_id = start(api, "held")
+        until(lambda: get(api, run_id)["state"] == "running")
+        bucket.turn(Door.REFUSING)
+        (fleet.folder / "go").touch()
+        until(lambda: "cannot be stored, trying again" in worker.stderr)
+        until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 503)
+        until(lambda: httpx.get(f"{api.base_url}/readyz", timeout=120).json()["files"] == "FILES_UNAVAILABLE")
+        served = httpx.get(f"{api.base_url}/readyz", timeout=120)
+        assert (served.status_code, served.json()["ready"]) == (200, True)
+        assert get(api, run_id)["state"] == "running"
+        bucket.turn(Door.OPEN)
+        assert over(api, run_id)["state"] == "succeeded"
+        until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 200)
+        told = worker.stderr
+    # It was tried every second, by several loops.
+    assert told.count("cannot be stored, trying again") == 1
+    assert told.count("the store of files can be used again") == 1
+    assert f"run={run_id}" in told
 
 
 def empty(folder: Path) -> None:

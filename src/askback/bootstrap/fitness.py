@@ -59,6 +59,6 @@ def _look(settings: Settings, programs: Programs, thorough: bool) -> FolderProbl
 
 def _folders(settings: Settings) -> Iterator[Path]:
     yield settings.data_dir
-    # The one in the data folder is made for the first run, and may be a disk of its own.
+    # The one in the data folder is made for the first run, and may be a separate disk.
     if settings.runs_dir is not None or settings.runs.exists():
         yield settings.runs

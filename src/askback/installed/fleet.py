@@ -19,6 +19,7 @@ from askback.core.errors import Unavailable
 from askback.engines.base import Probe
 from askback.installed.probes import Installed
 from askback.process.slots import Slots
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Fleet:
             try:
                 await self.refresh()
             except Unavailable as error:
-                log.warning("the workers cannot be read: %s", error.message)
+                OUTAGES.failed(log, "the workers cannot be read", error)
 
     async def refresh(self) -> None:
         found = await self._read()

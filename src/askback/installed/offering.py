@@ -11,6 +11,7 @@ from askback.engines.registry import Engines
 from askback.installed.fleet import EngineOffer, Offer
 from askback.installed.probes import EngineSetup, Installed, Probes
 from askback.process.slots import Slots
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Offering:
             try:
                 await asyncio.to_thread(self._look)
             except OSError as error:
-                log.warning("the installed engines cannot be looked for: %s", error)
+                OUTAGES.failed(log, "the installed engines cannot be looked for", error)
             if self._slots.only != before:
                 self._changed()
 
@@ -84,7 +85,7 @@ class Offering:
             found = await self._probes.find(self._engines[name], self._setups[name])
         except (Unavailable, OSError) as error:
             # The machine may be short of files or processes for a moment.
-            log.warning("an engine cannot be asked for its version: %s", error, extra={"engine": name})
+            OUTAGES.failed(log, f"{name} cannot be asked for its version", error)
             return
         if found is not None:
             self._found[name] = found

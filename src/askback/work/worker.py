@@ -25,6 +25,7 @@ from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.store.turns import Room, Ticket
+from askback.text.outages import OUTAGES
 from askback.work.fitness import Fitness
 from askback.work.interruption import Interruptions
 from askback.work.prewarm import Prewarming
@@ -204,7 +205,7 @@ class Worker:
                 tried |= names
                 await self._claim_all(tickets, group)
         except Unavailable as error:
-            log.error("no runs can be claimed: %s", error.message)
+            OUTAGES.failed(log, "no runs can be claimed", error)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
 
     @property
@@ -400,14 +401,20 @@ class Worker:
 
     async def _retrying(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retry while the store is unavailable, until the worker is stopped."""
+        failed: RefusalCode | None = None
         while True:
             try:
-                return await attempt()
+                result = await attempt()
             except Unavailable as error:
                 if self._stopping:
                     raise
-                log.error("%s failed, trying again: %s", what, error.message, extra={"run": run_id})
+                failed = error.code
+                OUTAGES.failed(log, f"{what} failed, trying again", error, run=run_id)
                 await asyncio.sleep(_RETRY_SEC)
+            else:
+                if failed is not None:
+                    OUTAGES.over(log, failed, f"{what} works again")
+                return result
 
     async def _loss(self, run: Run, fault: BaseException) -> Signal:
         if run.cancel_requested or run.expired:

@@ -11,6 +11,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.process.stored_artifacts import keep_artifacts
 from askback.process.stored_run import uploaded_package_key
+from askback.text.outages import OUTAGES
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
 from askback.work.turn.shortage import Stopped
@@ -55,8 +56,7 @@ async def when_available(
         except Unavailable as error:
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
-            message = "the files of a run cannot be %s, trying again: %s"
-            log.error(message, done, error.message, extra={"run": run.id})
+            OUTAGES.failed(log, f"the files of a run cannot be {done}, trying again", error, run=run.id)
         with suppress(TimeoutError):
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:
