@@ -23,6 +23,7 @@ from support.api import calling, over, start
 from support.data_folder import World
 from support.hanging_proxy import HangingProxy
 from support.postgres import databases
+from support.processes import lives
 from support.program import until, work_folder
 from support.server import Server
 
@@ -176,11 +177,4 @@ def test_a_program_that_is_cut_off_ends_its_engines_before_its_lease_is_over(wor
 
 
 def living(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if _state(pid) not in "ZX"}
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
+    return {pid for pid in pids if lives(pid)}

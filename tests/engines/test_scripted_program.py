@@ -21,6 +21,7 @@ from askback.engines.scripted import Scripted
 from askback.engines.scripted.program import faults
 from askback.engines.scripted.program import input as options
 from programs import DEADLINE_SEC, Stage, given, kinds, reply
+from support.processes import lives
 
 ASK = {"ask": {"interaction_id": "q", "prompt": "Which?"}}
 
@@ -320,13 +321,6 @@ def test_it_prints_as_much_as_it_is_told_to(stage: Stage, step: str) -> None:
     assert (longest < 100_000) == (step == "flood")
 
 
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("step", ["hang", "close_stdout_and_live", "linger", "retry_forever", "stop_itself"])
 def test_it_lives_on_until_it_is_ended(stage: Stage, step: str) -> None:
     stage.script([{"say": "Hello."}, {"misbehave": step}, {"say": "never"}])
@@ -382,14 +376,14 @@ def test_what_it_leaves_behind_is_as_hostile_as_it_is_told(
         assert child.wait(timeout=DEADLINE_SEC) == 0
         pid = int((stage.cwd / "pid").read_text())
         try:
-            assert _lives(pid)
+            assert lives(pid)
             assert (os.getsid(pid) == pid) is own_session
             assert _ignores_term(pid) is deaf
             assert (b"MARK=me" not in Path(f"/proc/{pid}/environ").read_bytes()) is bare
             assert (not list(Path(f"/proc/{pid}/fd").iterdir())) is closed
         finally:
             os.kill(pid, signal.SIGKILL)
-            until(lambda: not _lives(pid))
+            until(lambda: not lives(pid))
 
 
 def test_every_misbehaviour_is_in_the_documents() -> None:

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from askback.process.sandbox import network_program
 from askback.process.sandbox.bubblewrap import PROGRAM, Sandboxed
 from askback.process.sandbox.visibility import hidden
 from support.data_folder import World, run_async
+from support.processes import parent, running
 
 CLOSED = (Network.NO_LOOPBACK, Network.NONE)
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
@@ -184,9 +184,9 @@ def test_nothing_of_an_engine_or_its_network_outlives_it(tmp_path: Path, kind: s
         )
         child = await spawner.start(request)
         assert await asyncio.to_thread(within, 60, hostile.ready.exists)
-        network = {pid for pid in _running(PROGRAM) if _parent(pid) == child.identity.pid}
+        network = {pid for pid in running(PROGRAM) if parent(pid) == child.identity.pid}
         assert await child.end("", grace_sec=0.1)
-        assert (hostile.survivors(), network & _running(PROGRAM)) == ([], set())
+        assert (hostile.survivors(), network & running(PROGRAM)) == ([], set())
         child.close()
         await spawner.close()
 
@@ -242,17 +242,3 @@ def test_a_network_that_cannot_be_had_is_refused_at_the_start(
         assert any(says in problem for problem in refused.value.problems)
 
     run_async(main)
-
-
-def _running(name: str) -> set[int]:
-    return {pid for pid in _pids() if (Path("/proc") / str(pid) / "comm").read_text().strip() == name}
-
-
-def _pids() -> Iterator[int]:
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and (path / "comm").exists():
-            yield int(path.name)
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])

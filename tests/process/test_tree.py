@@ -18,6 +18,7 @@ from askback.process.guardian import descendants
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
 from askback.process.tree import MARK, Tree, boot_id, identity
+from support.processes import lives
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 24)
 
@@ -71,19 +72,12 @@ def test_nothing_of_a_tree_survives_its_end(tmp_path: Path, kind: str, engine_ig
         assert len(before) >= 2
         assert await child.end(mark, grace_sec=0.2, lock=lock.path)
         assert tree.members() == set()
-        assert not any(_runs(pid) for pid in before)
+        assert not any(lives(pid) for pid in before)
         assert not lock.held_by_descendant()
         child.close()
         lock.release()
 
     asyncio.run(main())
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_a_tree_that_ends_when_asked_is_not_killed(tmp_path: Path) -> None:
@@ -120,7 +114,7 @@ def test_a_process_is_known_by_pid_start_and_boot() -> None:
 
 def test_a_zombie_counts_as_gone(tmp_path: Path) -> None:
     pid = os.spawnve(os.P_NOWAIT, "/bin/true", ["true"], {MARK: "t-zombie"})
-    while _runs(pid):
+    while lives(pid):
         os.sched_yield()
     assert Tree(mark="t-zombie").members() == set()
     assert os.waitpid(pid, 0) == (pid, 0)
@@ -136,7 +130,7 @@ ctypes.CDLL(None).pthread_exit(None)
     async def main() -> None:
         child = await start([sys.executable, "-I", "-c", code], {MARK: "t-thread"}, tmp_path)
         async with asyncio.timeout(60):
-            while _runs(child.identity.pid):
+            while lives(child.identity.pid):
                 await asyncio.sleep(0.01)
         assert Tree(mark="nobody", root=child.identity).members() == {child.identity.pid}
         assert await child.end("nobody", grace_sec=0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
-import functools
 import json
 import os
 import re
@@ -28,6 +26,7 @@ from askback.cli.terminal.quiet_time import QUIET_SEC
 from askback.core.runs import Run
 from askback.process.tree import Tree
 from support.data_folder import World, run_async
+from support.forked_program import Forked, can_be_forked
 
 T = TypeVar("T")
 
@@ -90,9 +89,13 @@ def askback(
         for path in files:
             path.write_bytes(data if path.name == "in" else b"")
         words = [os.fsencode(word) for word in args]
-        start = _warm_program() if warm else _run_cold
+        start = _run_warm if warm else _run_cold
         code = start(words, environment(world, **(env or {})), here(world), files)
         return Ran(code=code, stdout=files[1].read_text(), stderr=files[2].read_text())
+
+
+def _run_warm(words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: Sequence[Path]) -> int:
+    return Forked(words, env=env, cwd=cwd, files=files).wait(DEADLINE_SEC)
 
 
 def _run_cold(words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: Sequence[Path]) -> int:
@@ -103,51 +106,37 @@ def _run_cold(words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: 
         ).returncode
 
 
-class _WarmProgram:
-    """A program that has done its imports and forks for every command."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("warm_program.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        atexit.register(self.close)
-
-    def __call__(self, words: Sequence[bytes], env: Mapping[str, str], cwd: Path, files: Sequence[Path]) -> int:
-        request = {"args": [word.hex() for word in words], "env": env, "cwd": str(cwd), "files": list(map(str, files))}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=DEADLINE_SEC)
-
-
-@functools.cache
-def _warm_program() -> _WarmProgram:
-    return _WarmProgram()
-
-
 class Started:
-    """A command without a terminal that goes on while the test does; what it prints goes to files."""
+    """A command without a terminal that goes on while the test does; what it prints goes to files.
+
+    Unless `warm`, and with another `program`, it has a Python of its own.
+    """
+
+    process: subprocess.Popen[bytes] | Forked
 
     def __init__(
-        self, world: World, *args: str, env: Mapping[str, str] | None = None, program: Sequence[str] = ASKBACK
+        self,
+        world: World,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = ASKBACK,
+        warm: bool = True,
     ) -> None:
         self._world = world
         unique = secrets.token_hex(4)
         self._out, self._err = (here(world) / f"{unique}.{name}" for name in ("out", "err"))
+        surroundings = environment(world, **(env or {}))
+        if warm and program is ASKBACK and can_be_forked(surroundings):
+            files = (os.devnull, self._out, self._err)
+            self.process = Forked(map(os.fsencode, args), env=surroundings, cwd=here(world), files=files)
+            return
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PLAINLY, *program, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=environment(world, **(env or {})),
+                env=surroundings,
                 cwd=here(world),
             )
 
@@ -189,6 +178,8 @@ class Started:
 class Terminal:
     """A command on a terminal of its own, and the person who sits there. With `stdout`, that goes into a file."""
 
+    process: subprocess.Popen[bytes] | Forked
+
     def __init__(
         self,
         world: World,
@@ -197,6 +188,7 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         program: Sequence[str] = ASKBACK,
         columns: int = 160,
+        warm: bool = True,
     ) -> None:
         self._world = world
         self._master, slave = os.openpty()
@@ -204,19 +196,21 @@ class Terminal:
         self._seen = b""
         self._read_to = 0
         self._out = stdout
-        out = slave if stdout is None else os.open(stdout, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        launch = (sys.executable, "-I", "-S", "-c", _ON_TERMINAL, os.ttyname(slave))
-        self.process = subprocess.Popen(
-            [*launch, *program, *args],
-            stdin=slave,
-            stdout=out,
-            stderr=slave,
-            env=environment(world, **(env or {})),
-            cwd=here(world),
-            start_new_session=True,
-        )
-        for descriptor in {slave, out}:
-            os.close(descriptor)
+        if stdout is not None:
+            stdout.write_bytes(b"")
+        surroundings = environment(world, **(env or {}))
+        if warm and program is ASKBACK and can_be_forked(surroundings):
+            name = os.ttyname(slave)
+            self.process = Forked(
+                map(os.fsencode, args),
+                env=surroundings,
+                cwd=here(world),
+                files=(name, stdout or name, name),
+                terminal=True,
+            )
+        else:
+            self.process = _on_terminal(slave, [*program, *args], stdout, surroundings, here(world))
+        os.close(slave)
 
     @property
     def screen(self) -> str:
@@ -314,6 +308,16 @@ class Terminal:
         self.close()
         if error is not None:
             _end_engines(self._world)
+
+
+def _on_terminal(
+    slave: int, command: Sequence[str], stdout: Path | None, env: Mapping[str, str], cwd: Path
+) -> subprocess.Popen[bytes]:
+    launch = (sys.executable, "-I", "-S", "-c", _ON_TERMINAL, os.ttyname(slave))
+    with open(stdout or os.ttyname(slave), "wb", buffering=0) as out:
+        return subprocess.Popen(
+            [*launch, *command], stdin=slave, stdout=out, stderr=slave, env=env, cwd=cwd, start_new_session=True
+        )
 
 
 def _shown(output: str) -> str:

@@ -27,6 +27,7 @@ class Server(Started):
         port: int = 0,
         env: dict[str, str] | None = None,
         program: Sequence[str] = ASKBACK,
+        warm: bool = True,
     ) -> None:
         # Tests of what a stranger gets share a server: none of them is to be slowed down by the failures of another.
         here = {"ASKBACK_SKILLS_DIR": str(world.folder / "skills"), "ASKBACK_SERVER__FAILED_SIGN_INS": "1000000"}
@@ -34,7 +35,7 @@ class Server(Started):
         # Another server may come after this one, at the same address.
         self._held = HeldPort(port)
         words = ("serve", "--json", "--port", str(self._held.number), *args)
-        super().__init__(world, *words, env=here | (env or {}), program=program)
+        super().__init__(world, *words, env=here | (env or {}), program=program, warm=warm)
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

@@ -12,6 +12,7 @@ from askback.core.interactions import InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
+from support.processes import lives
 
 STARTED = {"touch": "started"}
 HOSTILE: dict[str, list[dict[str, Any]]] = {
@@ -56,16 +57,9 @@ def test_a_running_run_is_canceled_once_its_whole_tree_is_dead(tmp_path: Path, k
             ended = await over(app, run.id)
             assert ended.state is RunState.CANCELED
             assert Tree(mark=run.id).members() == set()
-            assert daemon is None or not _runs(daemon)
+            assert daemon is None or not lives(daemon)
 
     run_async(main)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.contract("B-2")
