@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from support.api import calling, get, over, start
+from support.api import calling, get, over, reach, reply, start
+from support.data_folder import ASK
 from support.machines import Fleet, Machine, WorkerProgram
 from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import until
@@ -28,6 +29,7 @@ def api(fleet: Fleet) -> Iterator[httpx.Client]:
     machine = fleet.machine("api")
     machine.skill([FINISH], name="quick")
     machine.skill([{"wait_for": str(fleet.folder / "go")}, FINISH], name="held")
+    machine.skill([{"wait_for": str(fleet.folder / "go")}, ASK], [{"finish": {"colour": "{{reply}}"}}], name="asking")
     with machine.server(env=ENV) as server, calling(server.url, server.token) as client:
         yield client
 
@@ -137,7 +139,7 @@ def test_a_worker_whose_disk_cannot_be_written_to_takes_no_turns_until_it_can(
         until(lambda: states(api) == {("alive", None)})
 
 
-@pytest.mark.parametrize("how", SICK)
+@pytest.mark.parametrize("how", ["full", pytest.param("read-only", marks=pytest.mark.long)])
 def test_a_sick_worker_leaves_the_turns_to_a_well_one(fleet: Fleet, api: httpx.Client, how: str) -> None:
     harm, heal, _ = SICK[how]
     one, two = fleet.machine("one"), fleet.machine("two")
@@ -185,15 +187,17 @@ def empty(folder: Path) -> None:
         shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
-@pytest.mark.parametrize("which", ["data", "runs"])
+@pytest.mark.parametrize("which", ["runs", pytest.param("data", marks=pytest.mark.long)])
 def test_a_worker_whose_folder_is_emptied_loses_no_run(fleet: Fleet, api: httpx.Client, which: str) -> None:
     one = fleet.machine("one")
     with one.worker("--slots", "2", env=ENV) as worker:
         assert over(api, start(api, "quick"))["state"] == "succeeded"
-        held = start(api, "held")
+        held = start(api, "asking")
         until(lambda: list((one.runs / held / "home" / ".scripted").rglob("*.jsonl")))
         empty(one.data_dir if which == "data" else one.runs)
         (fleet.folder / "go").touch()
+        reach(api, held, "waiting_user")
+        assert reply(api, held, "red").status_code == 202
         for run_id in (held, *(start(api, "quick") for _ in range(4))):
             ended = over(api, run_id)
             assert ended["state"] == "succeeded", ended.get("error")

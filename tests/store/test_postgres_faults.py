@@ -56,6 +56,16 @@ async def opened(address: str, patience_sec: float = LONG_SEC) -> AsyncIterator[
         await store.close()
 
 
+def test_a_connection_that_was_never_made_is_not_called_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with opened(f"postgresql:///nothing?host={tmp_path}", patience_sec=0.1):
+            pass
+
+    with pytest.raises(Unavailable):
+        asyncio.run(main())
+    assert caplog.messages == []
+
+
 # A connection that is cut.
 
 

@@ -42,14 +42,15 @@ class LockedPrograms:
 
     async def register(self, facts: ProgramFacts) -> str:
         try:
-            name, self._lock = self._instances.register()
+            with self._changing:
+                name, self._lock = self._instances.register()
+                self._program = Program(name=name, facts=facts, started_at=datetime.now(UTC))
         except OSError as error:
             code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
             message = (
                 f"this program cannot be registered in the data folder: {error}; check the folder and its permissions"
             )
             raise Unavailable(code, message) from error
-        self._program = Program(name=name, facts=facts, started_at=datetime.now(UTC))
         return name
 
     def update(self, facts: ProgramFacts) -> None:

@@ -83,8 +83,8 @@ class Fitness:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(min(LOOK_SEC, self._pause_sec or LOOK_SEC))
             await self.look()
+            await asyncio.sleep(min(LOOK_SEC, self._pause_sec or LOOK_SEC))
 
     async def look(self) -> RefusalCode | None:
         """Look at the machine now, and return why no turns are started."""
@@ -117,7 +117,7 @@ class Fitness:
         """Whether the machine is to blame for what a turn has met. If so, it pauses."""
         found = await self._found(thorough=True)
         known = _code_of(fault)
-        size = await self._pool.run(self._size_of, run.id, admitted=True)
+        size = await self._size(run)
         if found is None and known is None and size is None and isinstance(fault, OSError | Unavailable):
             known = RefusalCode.STORE_UNUSABLE
         if found is None and known is None:
@@ -135,8 +135,16 @@ class Fitness:
             return None
         problem = found or FolderProblem(code=RefusalCode.RESOURCE_SHORTAGE, message=error.message)
         self._pause(problem)
-        size = await self._pool.run(self._size_of, run.id, admitted=True)
+        size = await self._size(run)
         return Blame(code=problem.code, counted=self._counts(run, problem, well=False, size=size or 0))
+
+    async def _size(self, run: Run) -> int | None:
+        """0 if it takes too long to find out."""
+        try:
+            async with asyncio.timeout(_ANSWER_SEC):
+                return await self._pool.run(self._size_of, run.id, admitted=True)
+        except TimeoutError:
+            return 0
 
     def _counts(self, run: Run, problem: FolderProblem, *, well: bool, size: int) -> bool:
         """A run that fills a small disk must end some time, and so must one that fails on every machine."""
