@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -145,6 +146,22 @@ def test_a_program_that_was_killed_on_this_machine_is_dead_before_its_lease_is_o
             run_async(main)
         finally:
             program.kill()
+
+
+def test_a_copy_of_a_data_folder_says_nothing_of_the_programs_on_the_original(address: str, tmp_path: Path) -> None:
+    """As on a cloned machine: the copy has the file of a program that is alive, and nobody holds its lock there."""
+
+    async def main() -> None:
+        async with machine(address, tmp_path / "a") as here, machine(address, tmp_path / "b") as there:
+            name = await here.register(FACTS)
+            await asyncio.to_thread(shutil.copytree, tmp_path / "a", tmp_path / "b")
+            assert (tmp_path / "b" / f"{name}.lock").exists()
+            await there.register(FACTS)
+            assert await there.alive({name}) == {name}
+            await there.forget_dead()
+            assert await there.alive({name}) == await here.alive({name}) == {name}
+
+    run_async(main)
 
 
 def test_a_program_whose_row_is_gone_has_lost_its_lease_and_registers_anew(address: str, tmp_path: Path) -> None:

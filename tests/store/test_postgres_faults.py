@@ -70,6 +70,16 @@ def test_the_first_wait_is_told_once_with_its_limit(caplog: pytest.LogCaptureFix
     assert "geheim" not in told
 
 
+def test_a_connection_that_was_never_made_is_not_called_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with opened(f"postgresql:///nothing?host={tmp_path}", patience_sec=0.1):
+            pass
+
+    with pytest.raises(Unavailable):
+        asyncio.run(main())
+    assert not [each for each in caplog.messages if "lost" in each]
+
+
 # A connection that is cut.
 
 

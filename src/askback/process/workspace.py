@@ -399,6 +399,11 @@ class Workspaces:
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
+    def size(self, run_id: str) -> int | None:
+        """The disk usage of the run in bytes; None if it has no folder."""
+        folder = self._root / run_id
+        return _disk_usage(folder) if folder.is_dir() else None
+
     def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):

@@ -15,6 +15,7 @@ from askback.core.errors import Conflict, NotFound, Unavailable
 from askback.core.runs import Run
 from askback.core.signals import DeadlineNear, DeadlinePassed
 from askback.store.base import Changes, Store, move
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Deadlines:
                     await self._fire()
                     await self._sleep(changes)
                 except Unavailable as error:
-                    log.error("deadlines cannot be checked: %s", error.message)
+                    OUTAGES.failed(log, "deadlines cannot be checked", error)
                     await asyncio.sleep(_MAX_SLEEP_SEC)
         finally:
             changes.close()

@@ -18,6 +18,7 @@ from askback.core.errors import Unavailable
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Server
 from askback.store.sql.writes import Change
+from askback.text.outages import OUTAGES
 
 _MAX_MESSAGE_BYTES = 7900
 _MOVED = "moved"
@@ -106,7 +107,7 @@ class Wake:
             try:
                 return await self._connect()
             except Unavailable as error:
-                log.warning("%s", error.message)
+                OUTAGES.failed(log, "changes by other programs cannot be heard of", error)
                 await asyncio.sleep(_PAUSE_SEC)
         return None
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from askback.core.errors import RunError, RunWarning
+from askback.core.errors import RefusalCode, RunError, RunWarning, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
@@ -216,6 +216,7 @@ class RunExecutor:
             feed.close()
         signal = await self._signal(run, process, observer, result)
         if not isinstance(signal, TurnLost):
+            await asyncio.to_thread(_check_folder, process)
             await asyncio.to_thread(_note_deferred, process, result)
             warnings = await record_end(self._context, run, process.prepared.redactor)
             await mask_names(self._context, run, process.prepared)
@@ -433,6 +434,12 @@ def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
     """Also true for a process that was ended because it did not respond."""
     in_time = process.unresponsive or not ended.timed_out
     return in_time and not ended.over_limit and process.child.breach is None
+
+
+def _check_folder(process: EngineProcess) -> None:
+    """A turn whose folder somebody has removed leaves neither a session nor artifacts: it must be repeated."""
+    if not process.prepared.workspace.turns.is_dir():
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, "the folder of the run was removed while its turn was executed")
 
 
 def _note_deferred(process: EngineProcess, result: Completed | TurnFailed | None) -> None:

@@ -13,6 +13,7 @@ from askback.core.runs import Run
 from askback.process.pools import Checkpoint
 from askback.process.stored_artifacts import MAX_STORED, keep_artifacts
 from askback.process.stored_run import uploaded_package_key
+from askback.text.outages import OUTAGES
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
 from askback.work.turn.shortage import Stopped
@@ -73,8 +74,7 @@ async def when_available(run: Run, control: RunControl, done: str, work: Callabl
         except Unavailable as error:
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
-            message = "the files of a run cannot be %s, trying again: %s"
-            log.error(message, done, error.message, extra={"run": run.id})
+            OUTAGES.failed(log, f"the files of a run cannot be {done}, trying again", error, run=run.id)
         with suppress(TimeoutError):
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:
