@@ -19,7 +19,8 @@ FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdis
 FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
 	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
 	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
-POSTGRES_TESTS := tests/store tests/work tests/http tests/e2e/test_killed_runs.py tests/e2e/test_killed_reminders.py \
+POSTGRES_TESTS := tests/store tests/work tests/http tests/test_bootstrap.py tests/test_service.py tests/core/test_lifecycle_machine.py \
+	tests/e2e/test_killed_runs.py tests/e2e/test_killed_reminders.py \
 	tests/e2e/test_killed_digests.py tests/e2e/test_kill_moments.py tests/cli/test_completion.py tests/cli/test_postgres_command.py
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
@@ -188,7 +189,7 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 		echo "no npm here: the tests of the TypeScript client will be skipped"; \
 	fi
 
-# A browser, a sandbox with a network for it, a tracer, a terminal to attack, a proxy and a database server, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
+# A browser, a sandbox with a network for it, a tracer, a terminal to attack, a proxy, a clock to set and a database server, for the tests alone. Where one cannot be had, the tests that need it are skipped and say so.
 
 $(SYSTEM): | $(BIN)/python
 	@missing=; \
@@ -199,6 +200,7 @@ $(SYSTEM): | $(BIN)/python
 	command -v slirp4netns >/dev/null || missing="$$missing slirp4netns"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing faketime"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -z "$$missing" ]; then \
 		touch $@; \

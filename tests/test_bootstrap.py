@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from askback.bootstrap import opened
 from askback.core.errors import RefusalCode, Unavailable
 from support.data_folder import World, run_async
+from support.postgres import databases
+
+PLACES = (("programs", "program-*"), ("wake", "*"))
 
 
 def test_a_program_that_cannot_be_registered_says_so_and_leaves_nothing_open(tmp_path: Path) -> None:
@@ -26,14 +30,26 @@ def test_a_program_that_cannot_be_registered_says_so_and_leaves_nothing_open(tmp
     run_async(main)
 
 
+@pytest.mark.databases
 def test_a_program_that_ended_leaves_no_name_and_no_mailbox(tmp_path: Path) -> None:
     world = World(tmp_path)
+    # On PostgreSQL, programs are notified by the database, and have a row there.
+    mailboxes = 1 if world.database is None else 0
+
+    def left() -> tuple[int, int, int]:
+        names, waiting = ((world.data_dir / folder).glob(found) for folder, found in PLACES)
+        return len(list(names)), len(list(waiting)), len(rows(world))
 
     async def main() -> None:
         async with world.working(serving=True):
-            assert len(list((world.data_dir / "programs").glob("program-*"))) == 1
-            assert len(list((world.data_dir / "wake").iterdir())) == 1
-        assert list((world.data_dir / "programs").glob("program-*")) == []
-        assert list((world.data_dir / "wake").iterdir()) == []
+            assert left() == (1, mailboxes, 1 - mailboxes)
+        assert left() == (0, 0, 0)
 
     run_async(main)
+
+
+def rows(world: World) -> list[Any]:
+    if world.database is None:
+        return []
+    name = world.database.partition("@/")[2].partition("?")[0]
+    return databases.server.execute("SELECT name FROM askback.programs", name)

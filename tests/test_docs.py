@@ -57,11 +57,25 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_every_promise_of_the_security_page_names_a_test_that_exists() -> None:
-    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
-    assert len(named) > 20
-    defined = {name for path in (ROOT / "tests").rglob("test_*.py") for name in _tests_of(path)}
-    assert named - defined == set()
+    assert len(_named_tests("security")) > 20
+    assert _named_tests("security") - _defined_tests() == set()
+
+
+def test_every_failure_on_the_reliability_page_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/explanation/reliability.md").read_text(encoding="utf-8")
+    table = page.partition("### One failure at a time")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    assert [row for row in rows if "`test_" not in row.rsplit("|", 2)[1]] == []
+    assert _named_tests("reliability") - _defined_tests() == set()
+
+
+def _named_tests(page: str) -> set[str]:
+    return set(re.findall(r"`(test_\w+)`", (ROOT / f"docs/explanation/{page}.md").read_text(encoding="utf-8")))
+
+
+def _defined_tests() -> set[str]:
+    return {name for path in (ROOT / "tests").rglob("test_*.py") for name in _tests_of(path)}
 
 
 def _tests_of(path: Path) -> list[str]:

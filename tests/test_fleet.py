@@ -81,6 +81,8 @@ def test_an_offer_that_cannot_be_read_offers_nothing(document: Mapping[str, Any]
         ),
         ([Offer(slots=1, taken=1, engines={"scripted": having()}), offer(scripted=having())], "starting"),
         ([replace(offer(scripted=having()), draining=True)], "no_worker"),
+        ([replace(offer(scripted=having()), problem="DISK_FULL")], "unready"),
+        ([replace(offer(scripted=having()), problem="DISK_FULL"), offer(scripted=having())], "starting"),
     ],
 )
 def test_why_a_run_is_queued_depends_on_the_workers_that_have_its_engine(offered: Sequence[Offer], reason: str) -> None:
@@ -94,6 +96,8 @@ def test_the_slots_of_this_server_count_as_they_are_now() -> None:
     assert fleet.reason("scripted") == "starting"
     slots.take("scripted")
     assert fleet.reason("scripted") == "slots"
+    slots.ready = False
+    assert fleet.reason("scripted") == "unready"
     slots.only = frozenset({"other"})
     assert fleet.reason("scripted") == "no_worker"
 

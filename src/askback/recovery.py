@@ -20,6 +20,7 @@ from askback.process.tree import Tree, boot_id
 from askback.process.workspace import Workspaces
 from askback.programs import Programs
 from askback.store.base import Store, move
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Recovery:
         try:
             await work
         except (Unavailable, OSError) as error:
-            log.error("runs of dead programs cannot be restarted yet: %s", error)
+            OUTAGES.failed(log, "runs of dead programs cannot be restarted yet", error)
 
     async def restart_all(self) -> None:
         """For a server: adopt the runs of dead programs, and restart those that were being executed."""

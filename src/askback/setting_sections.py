@@ -151,6 +151,11 @@ class Limits(Section):
         ge=0,
         description="If less disk space than this is free, in MB, a run that used as much in its turn is ended.",
     )
+    min_free_disk: Annotated[float | None, Unit("MB")] = Field(
+        None,
+        ge=0,
+        description="If less disk space than this is free, in MB, no turns are started; default: a hundredth of the disk, at most 64; 0: whatever is free.",
+    )
 
     @property
     def body_bytes(self) -> int:
@@ -183,6 +188,10 @@ class Limits(Section):
     @property
     def disk_bytes(self) -> int:
         return int(self.disk * _MB)
+
+    @property
+    def min_free_disk_bytes(self) -> int | None:
+        return None if self.min_free_disk is None else int(self.min_free_disk * _MB)
 
     @property
     def disk_reserve_bytes(self) -> int:
@@ -349,7 +358,9 @@ class LogSettings(Section):
         "info", description="The least severe messages that `askback serve` logs, to standard error."
     )
     format: Literal["text", "json"] = Field(
-        "text", description="`json`: one object per line, with `time`, `level`, `logger`, `message` and `exception`."
+        "text",
+        description="`json`: one object per line, with `time`, `level`, `logger`, `message` and, where there are any, `run`, "
+        "`engine`, `path`, `error` and `exception`.",
     )
 
 

@@ -467,6 +467,11 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
     return {**taken, **added}
 
 
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of these variables that this program has."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names suggest a secret."""
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))

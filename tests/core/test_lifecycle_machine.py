@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from lifecycle_pair import OUTCOMES, TIMEOUT_SEC, Pair
 
 from askback.store.base import Store
-from askback.store.sqlite import SqliteStore
+from support.opened_store import opened_store
 
 RUNS = 3
 FACTS: dict[str, list[Any]] = {
@@ -141,12 +141,12 @@ class Lifecycles(RuleBasedStateMachine):
             self.pair.tree_gone(run, 0)
 
 
-def search() -> settings:
+def search(examples: int) -> settings:
     """The same examples each time; the deep search also makes a short one of what it finds."""
     if settings.get_current_profile_name() == "deep":
         return settings()
     return settings(
-        max_examples=45,
+        max_examples=examples,
         stateful_step_count=8,
         deadline=None,
         derandomize=True,
@@ -156,11 +156,14 @@ def search() -> settings:
     )
 
 
-@pytest.mark.contract("A-2", "W-13", "B-1", "C-3", "C-6", "J-5")
-def test_model_and_store_never_differ(tmp_path: Path) -> None:
+@pytest.mark.databases
+@pytest.mark.contract("A-2", "W-13", "B-1", "C-3", "C-6", "J-5", "M-1")
+def test_model_and_store_never_differ(tmp_path: Path, database_of_test: str) -> None:
+    # A change takes longer on PostgreSQL.
+    examples = 15 if database_of_test == "postgres" else 45
     with asyncio.Runner() as runner:
-        store = runner.run(SqliteStore.open(tmp_path / "askback.db"))
+        store = runner.run(opened_store(tmp_path))
         try:
-            run_state_machine_as_test(lambda: Lifecycles(runner, store), settings=search())  # type: ignore[arg-type]
+            run_state_machine_as_test(lambda: Lifecycles(runner, store), settings=search(examples))  # type: ignore[arg-type]
         finally:
             runner.run(store.close())

@@ -10,6 +10,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from storm.processes import bearing
 
@@ -62,6 +63,11 @@ def _has_room(file: RawIOBase, size: int) -> bool:
         return False
 
 
+def readiness(server: Server) -> tuple[int, str]:
+    answer = httpx.get(f"{server.url}/readyz", timeout=120)
+    return answer.status_code, str(answer.json()["machine"])
+
+
 def settled(client: Client, run_id: str) -> Run:
     """The run once it asks or is over. With a deadline: a run that hangs is what is looked for here."""
     return until(lambda: run if (run := client.get_run(run_id)).settled else None)
@@ -91,6 +97,11 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
         busy = client.create_run("busy", engine="scripted", mode="interactive")
         until(lambda: (work_folder(world, busy.id) / "started").exists())
         made = refused_until_full(client, filler, "asks")
+        # Nothing was executed yet, or it was stored: a run is queued, and says why, or it asks.
+        until(lambda: readiness(server) == (503, "DISK_FULL"))
+        for run_id in made:
+            run = until(lambda run_id=run_id: seen if (seen := client.get_run(run_id)).state != "running" else None)
+            assert run.state == "waiting_user" or run.queue_reason == "unready", run
         folders = set(os.listdir(world.data_dir / "runs"))  # noqa: PTH208
         assert folders == {waiting.id, busy.id, *made}
         with pytest.raises(Refused) as refusal:
@@ -99,6 +110,7 @@ def test_a_full_disk_refuses_and_loses_nothing(world: World) -> None:
         assert client.get_run(waiting.id).state == "waiting_user"
         assert client.get_run(busy.id).state == "running"
         filler.free()
+        until(lambda: readiness(server) == (200, "ok"))
         (work_folder(world, busy.id) / "speak").touch()
         (work_folder(world, busy.id) / "end").touch()
         for run_id in (waiting.id, busy.id, *made):

@@ -21,8 +21,8 @@ from askback.process.tree import Tree
 from support import postgres
 from support.api import calling, over, start
 from support.data_folder import World
-from support.hanging_proxy import HangingProxy
 from support.postgres import databases
+from support.postgres_proxy import PostgresProxy
 from support.processes import lives
 from support.program import until, work_folder
 from support.server import Server
@@ -159,7 +159,7 @@ def test_a_program_that_was_stopped_past_its_lease_changes_nothing_and_works_aga
 @pytest.mark.contract("M-4")
 def test_a_program_that_is_cut_off_ends_its_engines_before_its_lease_is_over(world: World) -> None:
     assert world.database is not None
-    with HangingProxy(world.database) as proxy, held_turn(world, proxy.address) as held:
+    with PostgresProxy(world.database) as proxy, held_turn(world, proxy.address) as held:
         engines = Tree(mark=held.run_id).members()
         assert engines
         proxy.hang()

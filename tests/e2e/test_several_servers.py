@@ -1,52 +1,101 @@
-"""Two servers with a data folder each, on one PostgreSQL database: what one has made works at the other."""
+"""Two servers and a worker, each on its own machine: what one server has made or taken works at the other."""
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
-from support import postgres
-from support.api import PATIENCE_SEC, calling, over, waiting
+from support import machines, postgres
+from support.api import PATIENCE_SEC, calling, over, reach, reply, start, waiting
 from support.data_folder import ASK, FINISH, World
+from support.machines import Fleet, Machine, WorkerProgram
+from support.object_store import CREDENTIALS, S3Server
 from support.postgres import databases
-from support.program import askback, until
+from support.program import Ran, askback, until
 from support.server import Server
 
 HOST = {"host": "askback.example"}
 """A name that leads to both, as a proxy does."""
-ENV = {"ASKBACK_SERVER__PUBLIC_URL": "http://askback.example"}
+ENV = {
+    **CREDENTIALS,
+    "ASKBACK_SERVER__PUBLIC_URL": "http://askback.example",
+    "ASKBACK_SKILLS_DIR": "",
+    "ASKBACK_SLOTS": "2",
+}
+FILE = {"type": "object", "required": ["plan"], "properties": {"plan": {"type": "string", "x-input-source": "file"}}}
+ASK_FILE = {"ask": {"interaction_id": "colour", "prompt": "Which plan?", "kind": "file"}}
+WRITE = {"write": {"path": "artifacts/plan.txt", "text": "one\n"}}
+REWRITE = {"write": {"path": "artifacts/plan.txt", "text": "two\n"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     one: Server
     other: Server
-    worlds: tuple[World, World]
+    worlds: tuple[Machine, Machine]
+    third: Machine
+    """Where turns are executed."""
+
+
+def env_of(machine: Machine) -> dict[str, str]:
+    """Without a token in the settings, the first server makes one."""
+    return {name: value for name, value in machine.env.items() if name != "ASKBACK_SERVER__TOKEN"} | ENV
+
+
+def served(machine: Machine) -> Server:
+    return Server(machine, "--no-worker", env=env_of(machine), program=machine.program)
+
+
+def command(machine: Machine, *words: str) -> Ran:
+    return askback(machine, *words, env=env_of(machine))
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    if (reason := postgres.missing()) is not None:
+def pair(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Pair]:
+    if (reason := postgres.missing() or machines.missing()) is not None:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("several")
+    bucket = s3_server.make_bucket()
     with databases.chosen(True):
-        first, second = World(folder / "one"), World(folder / "other")
-        second.database = first.database
-        first.skill([ASK], [FINISH], name="asking")
-        with Server(first, env=ENV) as one:
-            second.data_dir.mkdir(parents=True, mode=0o700)
-            # The files of runs and packages, and the locks of programs, are those of one disk.
-            for name in ("runs", "packages", "programs"):
-                (first.data_dir / name).mkdir(mode=0o700, exist_ok=True)
-            for name in ("runs", "packages", "programs", "database-id"):
-                (second.data_dir / name).symlink_to(first.data_dir / name)
-            with Server(second, env=ENV) as other:
-                yield Pair(one=one, other=other, worlds=(first, second))
+        fleet = Fleet(folder, databases.make(folder), bucket.address)
+        first, second, third = (fleet.machine(name) for name in ("one", "other", "third"))
+        with (
+            served(first) as one,
+            served(second) as other,
+            WorkerProgram(third, env=env_of(third)),
+            calling(one.url, one.token) as client,
+        ):
+            install(client, Path(World(folder / "written").skill([ASK], [FINISH], name="asking")))
+            yield Pair(one=one, other=other, worlds=(first, second), third=third)
+    bucket.close()
+
+
+def install(client: httpx.Client, skill: Path) -> None:
+    answer = client.post("/v1/skills", files={"file": (f"{skill.name}.zip", packed(skill))})
+    assert answer.status_code == 201, answer.text
+
+
+def packed(folder: Path) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
+    return content.getvalue()
+
+
+def upload(client: httpx.Client, name: str, content: bytes) -> dict[str, str]:
+    answer = client.post("/v1/uploads", files={"file": (name, content)})
+    assert answer.status_code == 201, answer.text
+    return {"upload_id": answer.json()["upload_id"]}
 
 
 def made(client: httpx.Client, path: str, **body: Any) -> dict[str, Any]:
@@ -66,7 +115,7 @@ def test_both_have_the_same_token_which_commands_on_each_machine_find(pair: Pair
     assert pair.one.token == pair.other.token
     for world in pair.worlds:
         assert (world.data_dir / "token").read_text().strip() == pair.one.token
-        listed = askback(world, "runs", "--json")
+        listed = command(world, "runs", "--json")
         assert listed.code == 0, listed.stderr
 
 
@@ -80,10 +129,10 @@ def test_a_token_of_one_is_valid_and_revoked_at_the_other(pair: Pair) -> None:
         client.delete("/v1/tokens/app").raise_for_status()
     assert status(pair.one, token) == 401, "at once where it was revoked"
     until(lambda: status(pair.other, token) == 401)
-    by_command = askback(pair.worlds[1], "tokens", "create", "cli", "--scope", "read", "--json")
+    by_command = command(pair.worlds[1], "tokens", "create", "cli", "--scope", "read", "--json")
     assert by_command.code == 0, by_command.stderr
     assert status(pair.one, by_command.json["token"]) == 200
-    assert askback(pair.worlds[0], "tokens", "revoke", "cli").code == 0
+    assert command(pair.worlds[0], "tokens", "revoke", "cli").code == 0
     for server in (pair.one, pair.other):
         until(lambda server=server: status(server, by_command.json["token"]) == 401)  # type: ignore[misc]
 
@@ -147,16 +196,65 @@ def test_a_link_of_one_shows_its_question_at_the_other_until_it_is_revoked(pair:
     assert not [name for (name,) in names if run_id in name], "the links end with their run"
 
 
+def is_listed(server: Server, skill: str) -> bool:
+    with calling(server.url, server.token) as client:
+        return skill in [each["id"] for each in client.get("/v1/skills").json()["items"]]
+
+
 @pytest.mark.contract("M-7")
-def test_a_skill_that_is_installed_at_one_is_in_the_list_of_the_other(pair: Pair) -> None:
-    assert askback(pair.worlds[0], "skills", "install", "trip-planner").code == 0
-
-    def is_listed(server: Server) -> bool:
-        with calling(server.url, server.token) as client:
-            return "trip-planner" in [each["id"] for each in client.get("/v1/skills").json()["items"]]
-
+def test_a_skill_that_is_installed_at_one_is_used_and_removed_at_the_other(pair: Pair, tmp_path: Path) -> None:
+    skill = Path(World(tmp_path).skill([{"finish": {"colour": "red"}}], name="travelling"))
+    with calling(pair.one.url, pair.one.token) as here, calling(pair.other.url, pair.other.token) as there:
+        install(here, skill)
+        until(lambda: is_listed(pair.other, "travelling"))
+        listed = {each["path"] for each in there.get("/v1/skills/travelling/files").json()["items"]}
+        assert "SKILL.md" in listed
+        assert there.get("/v1/skills/travelling/files/SKILL.md").text == (skill / "SKILL.md").read_text()
+        assert over(here, start(there, "travelling"))["state"] == "succeeded"
+        there.delete("/v1/skills/travelling").raise_for_status()
+        until(lambda: not is_listed(pair.one, "travelling"))
+    assert command(pair.worlds[0], "skills", "install", "trip-planner").code == 0
     for server in (pair.one, pair.other):
-        until(lambda server=server: is_listed(server))  # type: ignore[misc]
+        until(lambda server=server: is_listed(server, "trip-planner"))  # type: ignore[misc]
+
+
+@pytest.mark.contract("M-7")
+def test_any_server_has_the_files_events_and_result_of_any_run(pair: Pair, tmp_path: Path) -> None:
+    made_by = World(tmp_path)
+    skill = made_by.skill([WRITE, ASK_FILE], [REWRITE, FINISH], name="filing", schemas={"input": FILE}, output=None)
+    with calling(pair.one.url, pair.one.token) as here, calling(pair.other.url, pair.other.token) as there:
+        # Uploaded at the one, used at the other, executed on the third.
+        archive, plan = upload(here, "skill.zip", packed(Path(skill))), upload(here, "plan.txt", b"the plan")
+        run_id = start(there, archive, input={"plan": plan})
+        reach(here, run_id, "waiting_user")
+        inputs = pair.third.runs / run_id / "work" / "inputs"
+        assert (inputs / "plan" / "plan.txt").read_bytes() == b"the plan"
+        # So is the file of a reply.
+        assert reply(there, run_id, upload(here, "answer.txt", b"the answer")).status_code == 202
+        assert over(here, run_id)["state"] == "succeeded"
+        assert [path.read_bytes() for path in inputs.rglob("answer.txt")] == [b"the answer"]
+        run = f"/v1/runs/{run_id}"
+        read_everywhere(run, here, there)
+        assert there.delete(run).status_code == 204
+        assert here.get(f"{run}/artifacts").status_code == 404
+
+
+def read_everywhere(run: str, *clients: httpx.Client) -> None:
+    """Everything that is told of a run is the same at each server."""
+    rest = ("artifacts", "artifacts/plan.txt", "versions?path=plan.txt", "diff?path=plan.txt&from=1&to=2")
+    paths = (run, *(f"{run}/{path}" for path in (*rest, "result", "events", "interactions", "deliveries")))
+    answers = [{path: client.get(path) for path in paths} for client in clients]
+    assert {each.status_code for found in answers for each in found.values()} == {200}
+    assert len({tuple(each.content for each in found.values()) for found in answers}) == 1
+    assert answers[0][f"{run}/artifacts/plan.txt"].text == "two\n"
+    assert "-one\n+two\n" in answers[0][paths[4]].json()["diff"]
+    stored = answers[0][f"{run}/events"].json()["items"]
+    for client in clients:
+        with zipfile.ZipFile(io.BytesIO(client.get(f"{run}/bundle").content)) as bundle:
+            assert bundle.read("plan.txt") == b"two\n"
+        stream = client.get(f"{run}/events", headers={"accept": "text/event-stream"})
+        lines = [line.removeprefix("data: ") for line in stream.text.splitlines() if line.startswith("data: ")]
+        assert [json.loads(line) for line in lines] == stored
 
 
 def _name(world: World) -> str:

@@ -47,7 +47,13 @@ def test_a_server_without_a_worker_leaves_runs_to_workers(world: World) -> None:
             assert reply(client, run_id, "red").status_code == 202
             assert over(client, run_id)["state"] == "succeeded"
             assert worker.get("/healthz").json()["status"] == "ok"
-            assert worker.get("/readyz").json() == {"ready": True, "database": "ok", "files": "ok", "draining": False}
+            assert worker.get("/readyz").json() == {
+                "ready": True,
+                "database": "ok",
+                "files": "ok",
+                "machine": "ok",
+                "draining": False,
+            }
             assert worker.get("/metrics").status_code == 401
             told = worker.get("/metrics", authorization=f"Bearer {server.token}")
             assert "askback_slots 1.0" in told.text

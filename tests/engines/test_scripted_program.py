@@ -103,6 +103,24 @@ def test_a_turn_that_was_cut_off_is_played_again(stage: Stage) -> None:
     assert stage.prompts(session_id) == ["Go.", reply("x"), reply("x")]
 
 
+CALL = {"type": "call", "turn": 1, "id": "tool-1"}
+LOST = {"type": "tool", "turn": 2, "id": "tool-1", "ok": False, "output": "the tool has ended", "answered": False}
+
+
+@pytest.mark.parametrize("records", [[CALL], [CALL, LOST], [CALL, LOST, CALL], [CALL, LOST, CALL, LOST]])
+def test_a_turn_that_was_cut_off_after_its_question_is_over(stage: Stage, records: list[dict[str, Any]]) -> None:
+    stage.script([{"say": "First."}], [ASK], [{"finish": {"turn": "{{turn}}"}}])
+    session_id = stage.play().session_id
+    path = stage.home / ".scripted" / "sessions" / f"{session_id}.jsonl"
+    *lines, completed = path.read_text().splitlines()
+    assert json.loads(completed)["type"] == "completed"
+    path.write_text("".join(f"{line}\n" for line in (*lines, *map(json.dumps, records))))
+    stage.play(reply("x"), resume=session_id)
+    assert '"turn": 3' in stage.play(reply("y"), resume=session_id).said[-1]
+    found = map(json.loads, path.read_text().splitlines())
+    assert [record["turn"] for record in found if record["type"] in ("prompt", "completed")] == [1, 2, 2, 3, 3]
+
+
 def test_half_a_record_at_the_end_of_a_session_is_passed_over(stage: Stage) -> None:
     stage.script([ASK], [{"say": "{{replies}}"}])
     session_id = stage.play().session_id

@@ -65,6 +65,7 @@ async def followed(url: str, token: str, run_id: str, seqs: list[int]) -> None:
             seqs.append(event.seq)  # noqa: PERF401 -- the caller looks at them meanwhile
 
 
+@pytest.mark.contract("M-9")
 def test_while_the_database_is_suspended_callers_get_503_and_afterwards_work_continues(
     place: World, database_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ async def while_suspended(client: httpx.AsyncClient, run_id: str) -> None:
     assert int(page.headers["retry-after"]) > 0
 
 
+@pytest.mark.contract("M-9")
 def test_a_stream_that_is_open_while_the_database_restarts_goes_on_without_a_gap(
     place: World, database_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

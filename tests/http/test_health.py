@@ -18,7 +18,7 @@ from support.server import Server
 
 def test_a_server_that_executes_runs_is_ready_and_is_the_only_worker(own_world: World) -> None:
     with Server(own_world, env={"ASKBACK_SLOTS": "3"}) as server, calling(server.url, server.token) as client:
-        ready = {"ready": True, "database": "ok", "files": "ok", "draining": False}
+        ready = {"ready": True, "database": "ok", "files": "ok", "machine": "ok", "draining": False}
         assert httpx.get(f"{server.url}/readyz").json() == ready
 
         def listed() -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     name = child.stdout.readline().strip()
     programs = Instances(tmp_path)
     assert programs.is_alive(name)
-    assert (tmp_path / f"{name}.lock").read_text() == str(child.pid)
+    assert (tmp_path / f"{name}.lock").read_text().split()[0] == str(child.pid)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     child.stdout.close()

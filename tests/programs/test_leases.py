@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,8 +21,8 @@ from askback.programs.clock import boottime
 from askback.programs.locked import LockedPrograms
 from support import postgres
 from support.data_folder import run_async
-from support.hanging_proxy import HangingProxy
 from support.postgres import databases
+from support.postgres_proxy import PostgresProxy
 
 FACTS = ProgramFacts(kind=ProgramKind.WORKER, host="here", pid=1, boot_id=boot_id(), version="1")
 KILLED = (
@@ -147,6 +148,22 @@ def test_a_program_that_was_killed_on_this_machine_is_dead_before_its_lease_is_o
             program.kill()
 
 
+def test_a_copy_of_a_data_folder_says_nothing_of_the_programs_on_the_original(address: str, tmp_path: Path) -> None:
+    """As on a cloned machine: the copy has the file of a program that is alive, and nobody holds its lock there."""
+
+    async def main() -> None:
+        async with machine(address, tmp_path / "a") as here, machine(address, tmp_path / "b") as there:
+            name = await here.register(FACTS)
+            await asyncio.to_thread(shutil.copytree, tmp_path / "a", tmp_path / "b")
+            assert (tmp_path / "b" / f"{name}.lock").exists()
+            await there.register(FACTS)
+            assert await there.alive({name}) == {name}
+            await there.forget_dead()
+            assert await there.alive({name}) == await here.alive({name}) == {name}
+
+    run_async(main)
+
+
 def test_a_program_whose_row_is_gone_has_lost_its_lease_and_registers_anew(address: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with machine(address, tmp_path / "a", lease_sec=20) as here, machine(address, tmp_path / "b") as there:
@@ -165,6 +182,26 @@ def test_a_program_whose_row_is_gone_has_lost_its_lease_and_registers_anew(addre
     run_async(main)
 
 
+@pytest.mark.parametrize("doc", ["null", "[]", "{", '{"kind": "worker"}', '{"offer": []}'])
+def test_a_program_that_cannot_be_understood_is_alive_and_harms_nobody(address: str, tmp_path: Path, doc: str) -> None:
+    """It may be of another version, or somebody has changed its row."""
+
+    async def main() -> None:
+        async with machine(address, tmp_path / "a") as here:
+            own = await here.register(FACTS)
+            register_only(address, "odd", lease_sec=600)
+            databases.server.execute(
+                f"UPDATE askback.programs SET doc = '{doc}', kind = 'new-kind', host = 'there' WHERE name = 'odd'",
+                address.partition("@/")[2].partition("?")[0],
+            )
+            for found in (await here.known(), await here.living()):
+                assert [each.name for each in found] == [own, "odd"]
+                assert (found[1].alive, found[1].facts.host, dict(found[1].facts.offer)) == (True, "there", {})
+            assert await here.alive({"odd"}) == {"odd"}
+
+    run_async(main)
+
+
 def _remove_row(address: str, name: str) -> None:
     from askback.store.postgres import program_rows
     from askback.store.postgres.connection import PostgresConnection
@@ -177,7 +214,7 @@ def _remove_row(address: str, name: str) -> None:
 @pytest.mark.long
 def test_a_program_that_is_cut_off_counts_itself_as_dead_before_others_do(address: str, tmp_path: Path) -> None:
     async def main() -> None:
-        with HangingProxy(address) as proxy:
+        with PostgresProxy(address) as proxy:
             async with (
                 machine(proxy.address, tmp_path / "a", lease_sec=20) as here,
                 machine(address, tmp_path / "b") as there,

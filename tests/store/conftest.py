@@ -17,7 +17,20 @@ from support.postgres import databases
 OTHER_PROGRAM = Path(__file__).with_name("other_program.py")
 
 
-@pytest.fixture(params=sorted(STORES))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the Protocol runs on every store, or on that of the database that was chosen."""
+    if "store_kind" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--database")
+        metafunc.parametrize("store_kind", sorted(STORES) if chosen is None else [chosen], indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and "store_kind" in item.fixturenames:
+            item.add_marker(pytest.mark.contract("M-1"))
+
+
+@pytest.fixture
 def store_kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     kind = str(request.param)
     if kind == "postgres":

@@ -18,8 +18,8 @@ from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Webhook
 from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
 from support import postgres
-from support.cutting_proxy import CuttingProxy
 from support.postgres import PostgresServer, databases
+from support.postgres_proxy import PostgresProxy
 
 LONG_SEC = 240.0
 HOOK = Webhook(url="https://hooks.example/one")
@@ -70,6 +70,16 @@ def test_the_first_wait_is_told_once_with_its_limit(caplog: pytest.LogCaptureFix
     assert "geheim" not in told
 
 
+def test_a_connection_that_was_never_made_is_not_called_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with opened(f"postgresql:///nothing?host={tmp_path}", patience_sec=0.1):
+            pass
+
+    with pytest.raises(Unavailable):
+        asyncio.run(main())
+    assert not [each for each in caplog.messages if "lost" in each]
+
+
 # A connection that is cut.
 
 
@@ -97,7 +107,7 @@ STEPS: dict[str, Callable[[Store, Run], Awaitable[Run]]] = {
 }
 
 
-async def lived(store: Store, proxy: CuttingProxy, name: str, number: int, *, forward: bool) -> int:
+async def lived(store: Store, proxy: PostgresProxy, name: str, number: int, *, forward: bool) -> int:
     """A run from its start to its end. Every write of it loses its connection at the same statement, if it has so many.
 
     Returns how many were cut.
@@ -137,9 +147,8 @@ async def queued_epochs(run_id: str, address: str) -> list[int]:
 @pytest.mark.parametrize("forward", [False, True], ids=["before it arrives", "after it arrived"])
 def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: str, forward: bool) -> None:
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(address) as direct, opened(through) as store:
+        with PostgresProxy(address) as proxy:
+            async with opened(address) as direct, opened(proxy.address) as store:
                 await direct.register_webhooks([HOOK])
                 expected = await untouched(direct)
                 for number in itertools.count(1):
@@ -162,9 +171,8 @@ def test_a_write_whose_connection_is_cut_at_any_statement_happens_once(address: 
 
 def test_a_read_whose_connection_is_cut_is_repeated(address: str) -> None:
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(through) as store:
+        with PostgresProxy(address) as proxy:
+            async with opened(proxy.address) as store:
                 run = await create(store, new_run())
                 for forward in (False, True):
                     proxy.arm(1, forward=forward)
@@ -192,6 +200,7 @@ async def make_runs(store: Store, prefix: str, stop: asyncio.Event) -> list[Run]
     return made
 
 
+@pytest.mark.contract("M-9")
 @pytest.mark.parametrize("how", ["crash", "kill"])
 def test_nothing_acknowledged_is_lost_when_the_server_fails_under_load(own_server: PostgresServer, how: str) -> None:
     async def main() -> None:
@@ -290,6 +299,26 @@ def test_other_programs_learn_whether_a_run_moved_or_only_has_new_events(address
             assert await changes.wait() == {moved.id: None}
             for each in (changes, events):
                 each.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage", "two words", "one of unknown-kind", "x moved"])
+def test_a_notification_of_somebody_else_is_no_obstacle(address: str, garbage: str) -> None:
+    """Every user of the database may send one, whatever else is denied."""
+
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            changes = store.changes()
+            name = address.partition("@/")[2].partition("?")[0]
+            # The connection that listens gets both at once: the second is not to be left for later.
+            databases.server.execute(
+                f"BEGIN; NOTIFY askback, '{garbage}'; NOTIFY askback, 'program moved run-1'; COMMIT", name
+            )
+            assert await changes.wait() == {"run-1": None}
+            run = await create(other, new_run())
+            assert await changes.wait() == {run.id: None}
+            changes.close()
 
     asyncio.run(asyncio.wait_for(main(), LONG_SEC))
 

@@ -17,8 +17,8 @@ from askback.core.errors import Unavailable
 from askback.core.runs import Run
 from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
 from support import postgres
-from support.cutting_proxy import CuttingProxy
 from support.postgres import PostgresServer, databases
+from support.postgres_proxy import PostgresProxy
 
 T = TypeVar("T")
 
@@ -83,9 +83,8 @@ async def again(call: Awaitable[T]) -> T | None:
 
 async def silenced(address: str, number: int, *, forward: bool) -> bool:
     """Create a run. The connection falls silent at this statement of it. False if there are not so many."""
-    with CuttingProxy(databases.server.folder) as proxy:
-        through = address.replace(str(databases.server.folder), str(proxy.folder))
-        async with opened(through, patience_sec=LONG_SEC) as store:
+    with PostgresProxy(address) as proxy:
+        async with opened(proxy.address, patience_sec=LONG_SEC) as store:
             proxy.arm(number, forward=forward, hang=True)
             run = await created(store, f"run-{number}")
             silent = proxy.disarm()
@@ -122,9 +121,8 @@ async def facts(store: Store, run_id: str) -> tuple[list[str], int, int]:
 
 def test_a_read_whose_connection_falls_silent_is_repeated(address: str) -> None:
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(through, patience_sec=LONG_SEC) as store:
+        with PostgresProxy(address) as proxy:
+            async with opened(proxy.address, patience_sec=LONG_SEC) as store:
                 run = await create(store, new_run())
                 for forward in (False, True):
                     proxy.arm(1, forward=forward, hang=True)
@@ -149,6 +147,7 @@ async def persistently(store: Store, number: int) -> Run:
     return run
 
 
+@pytest.mark.contract("M-9")
 def test_while_the_server_is_suspended_calls_fail_and_afterwards_nothing_is_doubled(own_server: PostgresServer) -> None:
     async def main() -> None:
         address = own_server.make_database()

@@ -27,6 +27,8 @@ from askback.store.queue_view import QueueView
 from askback.store.sqlite import SqliteStore
 from askback.store.turns import Ticket
 
+pytestmark = pytest.mark.sqlite
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

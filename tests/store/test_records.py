@@ -21,8 +21,8 @@ from askback.files.records import FileRecords, Records
 from askback.http.tokens import Tokens
 from askback.skills.shelf import FileShelf, InstalledVersion, RecordShelf, Shelf
 from support import postgres
-from support.cutting_proxy import CuttingProxy
 from support.postgres import PostgresServer, databases
+from support.postgres_proxy import PostgresProxy
 
 LONG_SEC = 120.0
 READ = (AccessScope.READ,)
@@ -194,8 +194,8 @@ def test_a_change_whose_connection_is_cut_at_any_statement_happens_once(address:
     from askback.store.postgres import open_records
 
     direct = open_records(address).collection("notes", Note)
-    with CuttingProxy(databases.server.folder) as proxy:
-        through = open_records(address.replace(str(databases.server.folder), str(proxy.folder)))
+    with PostgresProxy(address) as proxy:
+        through = open_records(proxy.address)
         through.server.patience_sec = LONG_SEC
         for number in itertools.count(1):
             proxy.arm(number, forward=forward)

@@ -34,7 +34,7 @@ from askback.core.signals import (
 )
 from askback.core.webhooks import Attempt, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.store.base import Store, move
-from askback.store.sqlite import SqliteStore
+from support.opened_store import opened_store
 
 POLICIES = [
     Reminders(after_sec=(60.0, 300.0)),
@@ -69,15 +69,15 @@ class Questions(RuleBasedStateMachine):
     def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
         super().__init__()
         self.runner = runner
-        self.path = folder / f"{next(self.numbers)}" / "askback.db"
-        self.path.parent.mkdir()
+        self.folder = folder / f"{next(self.numbers)}"
+        self.folder.mkdir()
         self.now = NOON
         self.policy: Reminders | None = POLICIES[0]
         self.asked: list[Asked] = []
         self.store: Store = self.runner.run(self._opened())
 
     async def _opened(self) -> Store:
-        store = await SqliteStore.open(self.path)
+        store = await opened_store(self.folder)
         hook = Webhook(url="https://one.example/hook", kind=WebhookKind.NTFY, reminders=self.policy)
         await store.register_webhooks([hook], self.now)
         return store
@@ -227,11 +227,11 @@ class Questions(RuleBasedStateMachine):
         return sum(until is None or seconds < until for seconds in policy.after_sec)
 
 
-def search() -> settings:
+def search(examples: int) -> settings:
     if settings.get_current_profile_name() == "deep":
         return settings()
     return settings(
-        max_examples=40,
+        max_examples=examples,
         stateful_step_count=20,
         deadline=None,
         derandomize=True,
@@ -242,6 +242,10 @@ def search() -> settings:
 
 
 @pytest.mark.contract("N-4")
-def test_a_question_has_the_reminders_that_were_wanted_and_none_after_its_end(tmp_path: Path) -> None:
+def test_a_question_has_the_reminders_that_were_wanted_and_none_after_its_end(
+    tmp_path: Path, database_of_test: str
+) -> None:
+    # Each example takes a new database.
+    examples = 6 if database_of_test == "postgres" else 40
     with asyncio.Runner() as runner:
-        run_state_machine_as_test(lambda: Questions(runner, tmp_path), settings=search())  # type: ignore[arg-type]
+        run_state_machine_as_test(lambda: Questions(runner, tmp_path), settings=search(examples))  # type: ignore[arg-type]

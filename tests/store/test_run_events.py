@@ -155,14 +155,14 @@ class HardOfHearing(Counting):
 
     def new_events(self, run_id: str) -> Any:
         listener = self._store.new_events(run_id)
-        wait = listener.wait
+        notify = listener.notify
 
-        async def hear() -> EventPage:
-            while not (page := await wait()):
-                pass
-            return page
+        def hear(page: EventPage) -> None:
+            """A page that is to be read from the store is empty. It would hide the events of this process."""
+            if page:
+                notify(page)
 
-        listener.wait = hear  # type: ignore[method-assign]
+        listener.notify = hear
         return listener
 
 

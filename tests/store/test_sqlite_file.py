@@ -232,6 +232,8 @@ from pathlib import Path
 from askback.core.errors import Unavailable
 from askback.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.sqlite
+
 async def main(elsewhere, path):
     await (await SqliteStore.open(elsewhere)).close()
     if os.geteuid() == 0:

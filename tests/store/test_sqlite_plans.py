@@ -23,6 +23,8 @@ from askback.store.base import LabelSet, RunFilter, Store
 from askback.store.sql import reads, statistics
 from askback.store.sqlite.connection import DIALECT, SqliteConnection, open_reader, open_writer
 
+pytestmark = pytest.mark.sqlite
+
 statements = DIALECT.statements
 
 FOR_PEOPLE = {"count_runs", "inbox_count"}

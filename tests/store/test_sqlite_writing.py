@@ -25,6 +25,8 @@ from askback.store.sqlite import connection as connections
 from askback.store.sqlite.connection import open_reader, open_writer
 from askback.store.sqlite.writer import Writer
 
+pytestmark = pytest.mark.sqlite
+
 
 def creation(run_id: str, size: int = 1) -> Creation:
     request = RunRequest(input={"text": "x" * size})

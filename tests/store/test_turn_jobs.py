@@ -20,8 +20,8 @@ from askback.store.sql.connection import Connection
 from askback.store.sql.writes import Change, Creation, Move, Write
 from askback.store.turns import Room, Ticket, Turns
 from support import postgres
-from support.cutting_proxy import CuttingProxy
 from support.postgres import PostgresServer, databases
+from support.postgres_proxy import PostgresProxy
 
 if TYPE_CHECKING:
     from askback.store.postgres import PostgresStore
@@ -323,9 +323,8 @@ def test_a_fetch_whose_answer_is_lost_loses_no_run(
     monkeypatch.setattr(module, "_POLL_SEC", 0.05)
 
     async def main() -> None:
-        with CuttingProxy(databases.server.folder) as proxy:
-            through = address.replace(str(databases.server.folder), str(proxy.folder))
-            async with opened(address) as direct, opened(through) as store, tended(store) as turns:
+        with PostgresProxy(address) as proxy:
+            async with opened(address) as direct, opened(proxy.address) as store, tended(store) as turns:
                 assert await turns.take(ROOM) == []
                 for number in range(1, 4):
                     name = f"run-{number}"

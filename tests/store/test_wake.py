@@ -14,6 +14,8 @@ import pytest
 
 from askback.store.sqlite.cross_process_wake import Wake
 
+pytestmark = pytest.mark.sqlite
+
 Heard = list[Collection[str] | None]
 
 

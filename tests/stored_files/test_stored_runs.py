@@ -88,6 +88,7 @@ def test_a_lost_package_is_fetched_before_the_next_turn(world: World) -> None:
     run_async(main)
 
 
+@pytest.mark.contract("M-9")
 def test_no_turn_starts_while_the_store_is_down(world: World) -> None:
     skill = world.skill([ASK], [FINISH])
     stored, elsewhere = world.folder / "stored", world.folder / "elsewhere"
@@ -146,6 +147,7 @@ def test_artifacts_are_served_without_the_machine_that_made_them(world: World) -
         assert [path.parent.name for path in stored.rglob("*/*") if path.is_file()] == ["packages"]
 
 
+@pytest.mark.contract("M-9")
 def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
     go, begun = world.folder / "go", world.folder / "begun"
     skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
@@ -171,6 +173,48 @@ def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, cap
     run_async(main)
 
 
+def test_a_run_is_canceled_while_its_files_are_stored(world: World) -> None:
+    go, begun = world.folder / "go", world.folder / "begun"
+    skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
+
+    async def main() -> None:
+        # More zeros than any machine reads before the cancellation arrives.
+        async with world.working(f'files = "{world.folder / "stored"}"\n[limits]\ndisk = 0') as app:
+            run_id = (await submit(app, skill, mode="auto")).id
+            await until(begun.exists)
+            folder = world.data_dir / "runs" / run_id
+            with (folder / "work" / "artifacts" / "huge").open("wb") as file:
+                file.truncate(19_000_000_000)
+            go.touch()
+            await until(lambda: any((folder / "storing").glob("*/*")))
+            await app.service.cancel(run_id)
+            assert (await over(app, run_id)).state is RunState.CANCELED
+            assert app.files is not None
+            assert not await app.files.list(f"runs/{run_id}/artifacts/")
+            await until(lambda: not (folder / "storing").exists())
+
+    run_async(main)
+
+
+def test_artifacts_that_are_too_large_to_be_stored_are_told(world: World) -> None:
+    go, begun = world.folder / "go", world.folder / "begun"
+    skill = world.skill([WRITE, {"touch": str(begun)}, {"wait_for": str(go)}, FINISH_RED])
+
+    async def main() -> None:
+        async with world.working(f'files = "{world.folder / "stored"}"\n[limits]\ndisk = 100') as app:
+            run_id = (await submit(app, skill, mode="auto")).id
+            await until(begun.exists)
+            with (world.data_dir / "runs" / run_id / "work" / "artifacts" / "huge").open("wb") as file:
+                file.truncate(200_000_000)
+            go.touch()
+            ended = await over(app, run_id)
+            assert ended.state is RunState.SUCCEEDED
+            assert [(each.code, each.message[-3:]) for each in ended.warnings] == [("FILES_NOT_KEPT", ": 1")]
+
+    run_async(main)
+
+
+@pytest.mark.contract("M-9")
 def test_a_turn_whose_files_are_not_stored_is_executed_by_the_next_program(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 LIMIT_SEC = 120.0
 # The interpreter and the loader of the real program look at these when they start.
 _AT_START = ("PYTHON", "LD_")
+_first = threading.Lock()
 
 
 def can_be_forked(env: Mapping[str, str]) -> bool:
@@ -105,5 +106,11 @@ class _WarmProgram:
 
 
 @functools.cache
-def _warm_program() -> _WarmProgram:
+def _only_warm_program() -> _WarmProgram:
     return _WarmProgram()
+
+
+def _warm_program() -> _WarmProgram:
+    """Threads that ask at once must get the same one: a process is known only to the program that it was forked off."""
+    with _first:
+        return _only_warm_program()

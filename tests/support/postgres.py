@@ -25,6 +25,30 @@ from typing import Any
 DEADLINE_SEC = 120.0
 _SET_DEATH_SIGNAL = 1
 _TEMPLATE = "askback_template"
+# To truncate a table makes new files for it and its indexes, which takes longer than to delete a few rows.
+_CLEAR = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+DO $$
+DECLARE
+    found record;
+BEGIN
+    -- No trigger fires, and no foreign key is looked at: everything goes.
+    SET LOCAL session_replication_role = replica;
+    FOR found IN
+        SELECT oid::regclass AS name, pg_relation_size(oid) > 100000 AS large FROM pg_class
+        WHERE relnamespace = 'askback'::regnamespace AND relkind = 'r' AND relname NOT LIKE '%migrations'
+    LOOP
+        IF found.large THEN
+            EXECUTE format('TRUNCATE %s CASCADE', found.name);
+        ELSE
+            EXECUTE format('DELETE FROM %s', found.name);
+        END IF;
+    END LOOP;
+    PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+    FROM pg_sequences WHERE schemaname = 'askback';
+END
+$$
+"""
 
 
 def missing() -> str | None:
@@ -110,11 +134,7 @@ class PostgresServer:
 
     def clear_database(self, address: str) -> None:
         """Make it new again. That takes less time than to drop it, for which the server writes everything to disk."""
-        name = address.partition("@/")[2].partition("?")[0]
-        self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-        tables = self.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'askback'", name)
-        emptied = ", ".join(f"askback.{table}" for (table,) in tables if not table.endswith("migrations"))
-        self.execute(f"TRUNCATE {emptied} RESTART IDENTITY", name)
+        self.execute(_CLEAR, address.partition("@/")[2].partition("?")[0])
 
     def execute(self, statement: str, database: str = "postgres") -> list[Any]:
         import psycopg

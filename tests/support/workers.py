@@ -29,10 +29,10 @@ def engine():
 class Worker(Started):
     """`askback worker`, whose health is at any free port."""
 
-    def __init__(self, world: World, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, world: World, *args: str, env: dict[str, str] | None = None, warm: bool = True) -> None:
         # On a busy machine a turn may take long to end.
         patient = {"ASKBACK_WORKER__DRAIN_SEC": "600"}
-        super().__init__(world, "worker", "--json", "--port", "0", *args, env=patient | (env or {}))
+        super().__init__(world, "worker", "--json", "--port", "0", *args, env=patient | (env or {}), warm=warm)
         self.told: dict[str, Any] = json.loads(until(self._line, self._alive))
 
     def _line(self) -> str:

@@ -198,15 +198,12 @@ def test_a_model_that_goes_on_is_ended_and_the_question_asked(
     world: World, monkeypatch: pytest.MonkeyPatch, config: str
 ) -> None:
     monkeypatch.setattr(holding, "PARTING_SEC", 0.05)
-    # The script plays a turn again that was interrupted. Then it gets to its end.
-    go = world.folder / "go"
-    skill = world.skill([BUSY, PUT, {"wait_for": str(go)}, DONE])
+    skill = world.skill([BUSY, PUT, {"wait_for": "never"}], [DONE])
 
     async def main() -> None:
         async with world.working(config) as app:
             asked = await waiting(app, (await submit(app, skill)).id)
             assert tree.Tree(mark=asked.id).members() == set()
-            go.touch()
             await app.service.reply(asked.id, "blue")
             run = await over(app, asked.id)
             assert (run.state, run.attempt_number, await interactions(app, run)) == (RunState.SUCCEEDED, 2, ["colour"])
@@ -217,8 +214,8 @@ def test_a_model_that_goes_on_is_ended_and_the_question_asked(
 @pytest.mark.contract("F-5")
 @pytest.mark.parametrize("config", [ON, WARM], ids=["cold", "warm"])
 def test_an_engine_that_is_killed_after_the_call_has_asked(world: World, config: str) -> None:
-    asked_file, go = world.folder / "asked", world.folder / "go"
-    skill = world.skill([BUSY, PUT, {"touch": str(asked_file)}, {"wait_for": str(go)}, DONE])
+    asked_file = world.folder / "asked"
+    skill = world.skill([BUSY, PUT, {"touch": str(asked_file)}, {"wait_for": "never"}], [DONE])
 
     async def main() -> None:
         async with world.working(config) as app:
@@ -229,7 +226,6 @@ def test_an_engine_that_is_killed_after_the_call_has_asked(world: World, config:
             os.kill(running.process.pid, signal.SIGKILL)
             asked = await waiting(app, run_id)
             assert (asked.attempt_number, await interactions(app, asked)) == (1, ["colour"])
-            go.touch()
             await app.service.reply(run_id, "blue")
             run = await over(app, run_id)
             assert (run.state, await interactions(app, run)) == (RunState.SUCCEEDED, ["colour"])

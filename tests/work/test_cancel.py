@@ -62,7 +62,8 @@ def test_a_running_run_is_canceled_once_its_whole_tree_is_dead(tmp_path: Path, k
     run_async(main)
 
 
-@pytest.mark.contract("B-2")
+@pytest.mark.databases
+@pytest.mark.contract("B-2", "M-1")
 def test_a_queued_run_is_canceled_at_once_and_never_starts(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([STARTED, {"wait_for": "go"}, {"finish": {"colour": "x"}}])
@@ -86,7 +87,8 @@ def test_a_queued_run_is_canceled_at_once_and_never_starts(tmp_path: Path) -> No
     run_async(main)
 
 
-@pytest.mark.contract("B-2", "A-4")
+@pytest.mark.databases
+@pytest.mark.contract("B-2", "A-4", "M-1")
 def test_a_waiting_run_is_canceled_with_its_question(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
@@ -120,7 +122,8 @@ def test_a_final_run_cannot_be_canceled(tmp_path: Path) -> None:
     run_async(main)
 
 
-@pytest.mark.contract("B-2")
+@pytest.mark.databases
+@pytest.mark.contract("B-2", "M-1")
 def test_a_cancel_from_another_program_reaches_the_one_that_runs_it(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([STARTED, {"wait_for": "never"}])
@@ -136,6 +139,8 @@ def test_a_cancel_from_another_program_reaches_the_one_that_runs_it(tmp_path: Pa
     run_async(main)
 
 
+@pytest.mark.databases
+@pytest.mark.contract("M-1")
 def test_cancel_races_with_the_end_of_a_turn_and_one_of_them_wins(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([{"finish": {"colour": "red"}}])

@@ -240,7 +240,8 @@ def test_a_lost_call_resumes_cold_with_the_answer_as_message(world: World, victi
                 case "room":
                     assert app.warm.drop_oldest(DropReason.ROOM) is not None
             if victim != "stop":
-                await until(lambda: not tree.Tree(mark=run.id).members())
+                # A process that has ended is in the pool until its worker has noticed.
+                await until(lambda: app.warm.find(run.id) is None and not tree.Tree(mark=run.id).members())
                 waits = await app.service.store.get(run.id)
                 assert (waits.state, waits.pending_interaction) == (RunState.WAITING_USER, run.pending_interaction)
                 await app.service.reply(run.id, "blue")

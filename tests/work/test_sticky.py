@@ -46,7 +46,8 @@ async def sticky(app: App, skill: str, **options: Any) -> Run:
     return await waiting(app, run.id)
 
 
-@pytest.mark.contract("W-4", "W-5", "W-6", "P-5")
+@pytest.mark.databases
+@pytest.mark.contract("W-4", "W-5", "W-6", "P-5", "M-1")
 def test_two_answers_go_into_the_one_process_that_asked(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [SECOND], [FINISH])

@@ -38,19 +38,22 @@ def codes(run: Run) -> list[str]:
     return [warning.code for warning in run.warnings]
 
 
-@pytest.mark.contract("T-1", "T-3", "C-1", "C-8")
+@pytest.mark.databases
+@pytest.mark.contract("T-1", "T-3", "C-1", "C-8", "M-1")
 def test_marker_and_valid_output_succeed(tmp_path: Path) -> None:
     run, data = play(tmp_path, [{"finish": {"colour": "red"}}])
     assert (run.state, data, run.warnings) == (RunState.SUCCEEDED, {"colour": "red"}, ())
 
 
-@pytest.mark.contract("C-2", "T-2", "H-6")
+@pytest.mark.databases
+@pytest.mark.contract("C-2", "T-2", "H-6", "M-1")
 def test_a_question_waits_and_its_reply_goes_on(tmp_path: Path) -> None:
     run, data = play(tmp_path, [ASK], [FINISH], answers=("green",))
     assert (run.state, data, run.attempt_number) == (RunState.SUCCEEDED, {"colour": "green"}, 2)
 
 
-@pytest.mark.contract("C-3")
+@pytest.mark.databases
+@pytest.mark.contract("C-3", "M-1")
 def test_a_failing_output_is_repaired_in_the_same_session(tmp_path: Path) -> None:
     run, data = play(tmp_path, [{"finish": {"colour": 7}}], [{"finish": {"colour": "red"}}])
     assert (run.state, data, run.attempt_number) == (RunState.SUCCEEDED, {"colour": "red"}, 2)
@@ -131,7 +134,8 @@ def test_an_auto_run_succeeds_by_its_output_alone(tmp_path: Path) -> None:
     assert (run.state, data, run.warnings) == (RunState.SUCCEEDED, {"colour": "red"}, ())
 
 
-@pytest.mark.contract("C-7")
+@pytest.mark.databases
+@pytest.mark.contract("C-7", "M-1")
 def test_an_auto_run_that_only_asks_fails_and_never_waits(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [ASK])

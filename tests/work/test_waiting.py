@@ -22,7 +22,8 @@ TIME_SEC = 30.0
 AUTO_DECIDE = {"interactive_require_user_reply": False, "session_timeout_sec": TIME_SEC}
 
 
-@pytest.mark.contract("W-1", "H-1")
+@pytest.mark.databases
+@pytest.mark.contract("W-1", "H-1", "M-1")
 def test_waiting_stores_question_and_handle_with_the_state(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
@@ -44,7 +45,8 @@ def test_waiting_stores_question_and_handle_with_the_state(tmp_path: Path) -> No
     run_async(main)
 
 
-@pytest.mark.contract("W-2", "W-3")
+@pytest.mark.databases
+@pytest.mark.contract("W-2", "W-3", "M-1")
 def test_a_waiting_run_frees_its_slot_and_queues_for_one_again(tmp_path: Path) -> None:
     world = World(tmp_path)
     asks = world.skill([ASK], [FINISH], name="asks")
@@ -92,7 +94,8 @@ def test_a_strict_wait_has_no_deadline_and_outlives_its_time(tmp_path: Path, mon
     run_async(main)
 
 
-@pytest.mark.contract("W-10", "A-4")
+@pytest.mark.databases
+@pytest.mark.contract("W-10", "A-4", "M-1")
 def test_past_the_deadline_an_auto_decision_is_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, time = World(tmp_path), PassingTime(monkeypatch)
     ask = {"ask": {**ASK["ask"], "default": "blue"}}
@@ -140,7 +143,8 @@ def test_a_deadline_that_passed_while_nobody_ran_fires_at_the_next_start(
     run_async(main)
 
 
-@pytest.mark.contract("W-13")
+@pytest.mark.databases
+@pytest.mark.contract("W-13", "M-1")
 def test_of_many_racing_replies_exactly_one_wins(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
@@ -287,7 +291,8 @@ def test_a_schema_of_another_form_is_ignored_with_a_warning(tmp_path: Path, verb
     run_async(main)
 
 
-@pytest.mark.contract("A-1", "A-4")
+@pytest.mark.databases
+@pytest.mark.contract("A-1", "A-4", "M-1")
 def test_every_question_and_reply_is_kept_with_who_and_when(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [{"ask": {"interaction_id": "size", "prompt": "Which size?"}}], [FINISH])

@@ -82,7 +82,8 @@ async def kept(app: App, run_id: str) -> Run:
     return run
 
 
-@pytest.mark.contract("V-1", "V-2", "W-2", "W-3")
+@pytest.mark.databases
+@pytest.mark.contract("V-1", "V-2", "W-2", "W-3", "M-1")
 def test_replies_go_into_the_process_that_asked_and_its_slot_is_free_meanwhile(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [SECOND], [LAST], output=ANY)

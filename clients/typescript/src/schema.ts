@@ -413,7 +413,7 @@ export interface FromRun {
 
 /** The state of the server. */
 export interface Health {
-  /** `failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
+  /** `failing`: the database or the stored files cannot be used, or no turns are started, see `machine`. `degraded`: requests are slow, see `loop_lag_sec` and `stuck`. Both are sent with status 503. */
   status: "ok" | "degraded" | "failing";
   /** The version of Askback. */
   version: string;
@@ -421,6 +421,8 @@ export interface Health {
   database: string;
   /** The store of `files`: `ok`, or an error code. Null if the settings name none. */
   files: string | null;
+  /** Why no turns are started for now: an error code. `ok` if they are. */
+  machine: string;
   /** Free space for the data folder. */
   disk_free_bytes: number;
   /** The engine processes of this server; if it executes no runs itself, those of all workers. */
@@ -811,8 +813,10 @@ export interface Readiness {
   ready: boolean;
   /** Whether its tables can be read and written: `ok`, or an error code. */
   database: string;
-  /** Whether the data folder can be written to: `ok`, or an error code. */
+  /** Whether the data folder and the store of `files` can be used: `ok`, or an error code. */
   files: string;
+  /** Whether the machine has what turns need: its folders, free disk space, processes and open files. `ok`, or an error code. */
+  machine: string;
   /** Whether it is being stopped and starts no more turns. */
   draining: boolean;
 }
@@ -911,8 +915,8 @@ export interface Run {
   started_at?: string;
   /** When the run reached its final state. */
   finished_at?: string;
-  /** Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, or no program that executes runs has its engine. */
-  queue_reason?: "slots" | "engine_slots" | "starting" | "no_worker";
+  /** Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, no program that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because their disk is full. */
+  queue_reason?: "slots" | "engine_slots" | "starting" | "no_worker" | "unready";
 }
 
 /** A skill to run, with its input. */
@@ -1252,8 +1256,8 @@ export interface Worker {
   pid: number;
   /** Its version of Askback. */
   version: string;
-  /** `draining`: it is being stopped and starts no more turns. `gone`: it has not been heard of for a while. */
-  state: "alive" | "draining" | "gone";
+  /** `draining`: it is being stopped and starts no more turns. `unready`: it starts no turns for now, see `problem`. `gone`: it has not been heard of for a while. */
+  state: "alive" | "draining" | "unready" | "gone";
   /** For people: `worker.labels` of its settings. */
   labels: { [key: string]: string };
   /** Its engine processes. */
@@ -1262,6 +1266,8 @@ export interface Worker {
   engines: Array<WorkerEngine>;
   /** When it was started. */
   started_at: string;
+  /** Why it starts no turns for now: an error code, such as `DISK_FULL`. */
+  problem: string | null;
 }
 
 /** An engine as one worker has it. */

@@ -18,6 +18,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prep
 from askback.bootstrap.database import open_store, postgres_address, records_of, shelf_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import command_files, open_files
+from askback.bootstrap.fitness import make_fitness, start_patience_sec
 from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
@@ -67,6 +68,7 @@ from askback.webhooks.mail_sender import MailServer
 from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
 from askback.work.earlier_runs import EarlierRuns
+from askback.work.fitness import Fitness
 from askback.work.membership import Membership
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
@@ -105,6 +107,7 @@ class App:
     recovery: Recovery
     deletion: Deletion
     vitals: Vitals
+    fitness: Fitness
     clock: Callable[[], datetime]
     observer: RunObserver
     exporter: Exporter | None
@@ -148,6 +151,7 @@ class App:
     def _services(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs beside the worker in every program. The duties of the leader are in `membership`."""
         yield self.membership.run()
+        yield self.fitness.run()
         if not self.role.shares:
             yield self.deadlines.run()
             return
@@ -307,7 +311,8 @@ def _app(parts: _Parts) -> App:
     fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
-    worker = _worker(parts, prewarming)
+    fitness = make_fitness(settings, parts.role, parts.programs, parts.workspaces, parts.pools)
+    worker = _worker(parts, prewarming, fitness)
     deadlines = _deadlines(parts)
     digests = _digests(parts) if serving else None
     retention = _retention(parts, deletion) if serving else None
@@ -318,6 +323,7 @@ def _app(parts: _Parts) -> App:
         role=parts.role,
         fleet=fleet,
         offering=_offering(parts, worker),
+        fitness=fitness,
         clock=clock,
         observer=parts.observer,
         exporter=parts.exporter,
@@ -426,7 +432,9 @@ def _turn_context(parts: _Parts) -> TurnContext:
         pools=parts.pools,
         printed=parts.observer.printed,
         warm=parts.warm,
-        shortage=Shortage(relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)),
+        shortage=Shortage(
+            start_patience_sec(parts.settings, parts.role), relieve=lambda: parts.warm.drop_oldest(DropReason.ROOM)
+        ),
     )
 
 
@@ -460,14 +468,23 @@ def _deadlines(parts: _Parts) -> Deadlines:
     )
 
 
-def _worker(parts: _Parts, prewarming: Prewarming) -> Worker:
-    return Worker(
+def _worker(parts: _Parts, prewarming: Prewarming, fitness: Fitness) -> Worker:
+    worker = Worker(
         name=lambda: parts.programs.name,
         owners=parts.own_runs,
         slots=parts.slots,
         context=prewarming.context,
         prewarming=prewarming,
+        fitness=fitness,
     )
+
+    def note(fit: bool) -> None:
+        parts.slots.ready = fit
+        if fit:
+            worker.look_again()
+
+    fitness.changed = note
+    return worker
 
 
 def _warm_limits(settings: Settings) -> WarmLimits:

@@ -83,6 +83,7 @@ def make_offering(
         only=settings.worker.engines if role is Role.WORKER else (),
         labels=settings.worker.labels if role is Role.WORKER else {},
         draining=lambda: worker.draining,
+        problem=lambda: worker.problem,
         publish=publish,
         changed=worker.look_again,
     )
@@ -111,4 +112,5 @@ def shown(worker: FleetWorker) -> wire.Worker:
             for name, each in sorted(offer.engines.items())
         ),
         started_at=utc(worker.started_at),
+        problem=offer.problem or None,
     )

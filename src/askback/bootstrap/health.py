@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from askback import __version__
 from askback.bootstrap import App
 from askback.bootstrap.engines import networks
 from askback.bootstrap.fleet import is_shared, read_workers, shown, worker_of
-from askback.core.errors import RefusalCode, Unavailable
+from askback.core.errors import RefusalCode
 from askback.http.metrics import Gauges, Metrics
 from askback.http.streams import Streams
 from askback.installed.fleet import EngineOffer, Offer
@@ -21,8 +19,6 @@ from askback.process.isolation import Network
 from askback.process.warm import DropReason
 from askback.wire import server as wire
 
-_FOLDER_SEC = 2.0
-"""A folder that takes longer to answer is not usable."""
 _NO_ISOLATION = (
     "Engines run without a sandbox: each can read and change what the user of the server can,"
     " including the server's token, its database and other runs."
@@ -31,14 +27,18 @@ _NO_ISOLATION = (
 
 async def health(app: App) -> wire.Health:
     vitals, database, files = app.vitals, await app.vitals.database(), await app.vitals.files()
-    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
+    machine = await _machine(app)
     isolation = await app.spawner.isolation()
+    works = database == "ok" and files in (None, "ok") and vitals.worker_alive
+    useful = works and (machine == "ok" or not app.role.executes)
+    degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
     return wire.Health(
-        status=degraded if database == "ok" and files in (None, "ok") and vitals.worker_alive else "failing",
+        status=degraded if useful else "failing",
         version=__version__,
         database=database,
         files=files,
-        disk_free_bytes=shutil.disk_usage(app.settings.data_dir).free,
+        machine=machine,
+        disk_free_bytes=_free_bytes(app),
         slots=_slots(app),
         workers=None if app.fleet is None else len(app.fleet.working),
         oldest_queued_sec=vitals.oldest_queued_sec,
@@ -86,33 +86,39 @@ async def _own(app: App) -> wire.Worker:
             if each.installed is not None
         },
         draining=app.worker.draining,
+        problem=app.worker.problem or "",
     )
     (program,) = await app.programs.living()
     return shown(worker_of(replace(program, facts=replace(facts, offer=offer.document))))
 
 
 async def readiness(app: App) -> wire.Readiness:
-    """Whether it should get work now: requests for a server, turns for a worker."""
-    database, files = await app.vitals.database(), await _folder(app)
-    if files == "ok":
-        files = await app.vitals.files() or files
+    """Whether it should get work now: requests for a server, turns for a worker.
+
+    All servers share the store of files. Without it they still serve most requests, so none of them is unready for that.
+    """
+    database, machine, stored = await app.vitals.database(), await _machine(app), await app.vitals.files() or "ok"
     draining = app.worker.draining
     return wire.Readiness(
-        ready=database == "ok" and files == "ok" and not draining, database=database, files=files, draining=draining
+        ready=database == machine == "ok" and not draining and (stored == "ok" or app.role.serves),
+        database=database,
+        files=stored if machine == "ok" else machine,
+        machine=machine,
+        draining=draining,
     )
 
 
-async def _folder(app: App) -> str:
+async def _machine(app: App) -> str:
+    problem = await app.fitness.look()
+    # That is no problem of this machine.
+    return "ok" if problem in (None, RefusalCode.FILES_UNAVAILABLE) else problem
+
+
+def _free_bytes(app: App) -> int:
     try:
-        async with asyncio.timeout(_FOLDER_SEC):
-            writable = await app.service.pools.files.run(_is_writable, app.settings.data_dir)
-    except (TimeoutError, Unavailable):
-        return RefusalCode.STORE_UNUSABLE
-    return "ok" if writable else RefusalCode.STORE_READ_ONLY
-
-
-def _is_writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
+        return shutil.disk_usage(app.settings.data_dir).free
+    except OSError:
+        return 0
 
 
 def make_metrics(app: App, streams: Streams | None = None) -> Metrics:

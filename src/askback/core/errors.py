@@ -64,7 +64,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.INTERACTIVE_MAX_ATTEMPT_EXCEEDED: "The last turn that `max_attempt` allows ended without completion evidence.",
     ErrorCode.ASK_USER_PAYLOAD_INVALID: "With strict validation: the engine's question has no `interaction_id` or no `prompt`.",
     ErrorCode.OUTPUT_SCHEMA_INVALID: "The output did not pass its schema, or named a file that does not exist, even after the allowed repair turns.",
-    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by a full disk or by an unusable database. The message names the last cause.",
+    ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by an unusable database, or by a disk that the run itself has filled. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
     ErrorCode.ENGINE_RATE_LIMITED: "The model provider's rate limit was reached, or the quota is used up.",
@@ -122,7 +122,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
-    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can continue only on the machine of its last turn.",
+    WarningCode.FILES_NOT_KEPT: "Files of the run could not be put into the store of `files`, for example because they are too large. They are only on the machine of its last turn; the message says why, and whether the run can continue elsewhere.",
 }
 
 

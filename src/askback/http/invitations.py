@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.files.records import Records
 from askback.http.auth import Grant, digest
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Invitations:
         try:
             found = self._stored.read().get(digest(text))
         except Unavailable as error:
-            log.error("cannot read invitations: %s", error.message)
+            OUTAGES.failed(log, "cannot read invitations", error)
             return None
         return found if found is not None and self._is_valid(found) else None
 

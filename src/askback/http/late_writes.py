@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from askback.core.errors import Unavailable
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -20,4 +21,4 @@ async def keep_writing(flush: Callable[[], None], what: str) -> None:
         try:
             await asyncio.to_thread(flush)
         except (Unavailable, OSError) as error:
-            log.error("cannot write %s: %s", what, error)
+            OUTAGES.failed(log, f"cannot write {what}", error)

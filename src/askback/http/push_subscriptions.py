@@ -18,6 +18,7 @@ from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.files.records import Records
 from askback.http.auth import AccessScope, Grant
+from askback.text.outages import OUTAGES
 from askback.webhooks.push import PushChannel
 from askback.webhooks.sender import Failed, Refused, WebhookSender
 
@@ -117,7 +118,7 @@ class Subscriptions:
             return sorted(each.endpoint for each in self._stored.read().values())
         except Unavailable as error:
             # Everything else works without pushes.
-            log.error("cannot read the push subscriptions: %s", error.message)
+            OUTAGES.failed(log, "cannot read the push subscriptions", error)
             return ()
 
     def owners(self) -> Mapping[str, str]:

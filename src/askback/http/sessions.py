@@ -16,6 +16,7 @@ from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.files.records import Records
 from askback.http.auth import Grant, digest
 from askback.http.late_writes import keep_writing
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class Sessions:
         try:
             session = self._stored.read().get(digest(text))
         except Unavailable as error:
-            log.error("cannot read browser sessions: %s", error.message)
+            OUTAGES.failed(log, "cannot read browser sessions", error)
             return None
         if session is None or session.host != host or not self._is_valid(session):
             return None

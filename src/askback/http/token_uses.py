@@ -11,6 +11,7 @@ from askback.core.actors import Via
 from askback.core.errors import Unavailable
 from askback.files.records import Records
 from askback.http.late_writes import keep_writing
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class TokenUses:
         try:
             written = self._stored.read().get(token_digest)
         except Unavailable as error:
-            log.error("cannot read when tokens were used: %s", error.message)
+            OUTAGES.failed(log, "cannot read when tokens were used", error)
             written = None
         return _later(written, self._noted.get(token_digest))
 

@@ -13,6 +13,7 @@ from askback.core.labels import check_labels
 from askback.core.token_names import check_token_name
 from askback.files.records import Records
 from askback.http.auth import AccessScope, Grant, digest
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Tokens:
             token = self._stored.read().get(token_digest)
         except Unavailable as error:
             # The server's own token is not in this file and stays valid.
-            log.error("cannot read the further tokens: %s", error.message)
+            OUTAGES.failed(log, "cannot read the further tokens", error)
             return None
         if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None

@@ -19,10 +19,13 @@ from askback.core.errors import Unavailable
 from askback.engines.base import Probe
 from askback.installed.probes import Installed
 from askback.process.slots import Slots
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
 REFRESH_SEC = 2.0
+_REASONS = ("starting", "engine_slots", "slots", "unready")
+"""The most hopeful first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class Offer:
     engines: Mapping[str, EngineOffer] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     draining: bool = False
+    problem: str = ""
+    """The code of the reason why it starts no turns for now, if there is one."""
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Offer:
@@ -75,6 +80,7 @@ class Offer:
 class WorkerState(StrEnum):
     ALIVE = "alive"
     DRAINING = "draining"
+    UNREADY = "unready"
     GONE = "gone"
 
 
@@ -95,7 +101,9 @@ class FleetWorker:
     def state(self) -> WorkerState:
         if not self.alive:
             return WorkerState.GONE
-        return WorkerState.DRAINING if self.offer.draining else WorkerState.ALIVE
+        if self.offer.draining:
+            return WorkerState.DRAINING
+        return WorkerState.UNREADY if self.offer.problem else WorkerState.ALIVE
 
 
 class Fleet:
@@ -117,7 +125,7 @@ class Fleet:
             try:
                 await self.refresh()
             except Unavailable as error:
-                log.warning("the workers cannot be read: %s", error.message)
+                OUTAGES.failed(log, "the workers cannot be read", error)
 
     async def refresh(self) -> None:
         found = await self._read()
@@ -149,7 +157,7 @@ class Fleet:
         return [found for each in self.others if (found := each.offer.engines.get(engine)) is not None]
 
     def last_offers(self, engine: str) -> list[EngineOffer]:
-        """Of programs that are being stopped or are gone, newest last: they may come back."""
+        """Of programs that are being stopped, are not ready or are gone, newest last: they may come back."""
         stopped = [each for each in self.workers if each.state is not WorkerState.ALIVE]
         return [found for each in stopped if (found := each.offer.engines.get(engine)) is not None]
 
@@ -158,7 +166,9 @@ class Fleet:
         reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
         if self._slots is not None and self._slots.offers(engine):
             reasons.add(self._slots.reason(engine))
-        return next((each for each in ("starting", "engine_slots", "slots") if each in reasons), "no_worker")
+        if any(engine in each.offer.engines for each in self.workers if each.state is WorkerState.UNREADY):
+            reasons.add("unready")
+        return next((each for each in _REASONS if each in reasons), "no_worker")
 
 
 def _reason(offer: Offer, engine: str) -> str:

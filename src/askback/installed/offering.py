@@ -11,6 +11,7 @@ from askback.engines.registry import Engines
 from askback.installed.fleet import EngineOffer, Offer
 from askback.installed.probes import EngineSetup, Installed, Probes
 from askback.process.slots import Slots
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Offering:
         only: Collection[str],
         labels: Mapping[str, str],
         draining: Callable[[], bool],
+        problem: Callable[[], str | None],
         publish: Callable[[Offer], None],
         changed: Callable[[], None],
     ) -> None:
@@ -41,6 +43,7 @@ class Offering:
         self._only = frozenset(only)
         self._labels = dict(labels)
         self._draining = draining
+        self._problem = problem
         self._publish = publish
         self._changed = changed
         """Called when it has other engines than before."""
@@ -73,7 +76,7 @@ class Offering:
             try:
                 await asyncio.to_thread(self._look)
             except OSError as error:
-                log.warning("the installed engines cannot be looked for: %s", error)
+                OUTAGES.failed(log, "the installed engines cannot be looked for", error)
             if self._slots.only != before:
                 log.info(
                     "turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ()))
@@ -85,7 +88,7 @@ class Offering:
             found = await self._probes.find(self._engines[name], self._setups[name])
         except (Unavailable, OSError) as error:
             # The machine may be short of files or processes for a moment.
-            log.warning("an engine cannot be asked for its version: %s", error, extra={"engine": name})
+            OUTAGES.failed(log, f"{name} cannot be asked for its version", error)
             return
         if found is not None:
             self._found[name] = found
@@ -98,6 +101,7 @@ class Offering:
             engines={name: self._engine(name, found) for name, found in sorted(self._found.items())},
             labels=self._labels,
             draining=self._draining(),
+            problem=self._problem() or "",
         )
 
     def _engine(self, name: str, found: Installed) -> EngineOffer:

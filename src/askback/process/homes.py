@@ -24,6 +24,7 @@ from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, Pool
 from askback.process.workspace import Workspaces
 from askback.stored_files import FileMissing, Files, StoredFile
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ class Homes:
         try:
             await self._files.delete(keys)
         except Unavailable as error:
-            log.warning("a file that is not needed is removed later: %s", error.message)
+            OUTAGES.failed(log, "a file that is not needed is removed later", error)
 
     def _folder(self, run_id: str) -> KeptFolder:
         return KeptFolder(self._workspaces.of(run_id))

@@ -8,6 +8,8 @@ import secrets
 import time
 from pathlib import Path
 
+from askback.process.tree import boot_id
+
 _TRIES = 100
 _TRY_SEC = 0.001
 
@@ -97,6 +99,21 @@ def is_held(path: Path) -> bool:
         os.close(fd)
 
 
+def _identity(fd: int) -> str:
+    """The file among all files of this machine, since it was booted."""
+    status = os.fstat(fd)
+    return f"{boot_id()} {status.st_dev}:{status.st_ino}"
+
+
+def _is_original(path: Path) -> bool:
+    """Whether the file is the one whose lock was taken by the program that wrote it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(200).decode(errors="replace").partition(" ")[2] == _identity(file.fileno())
+    except FileNotFoundError:
+        return False
+
+
 class Instances:
     """The programs that work on one data folder. Each holds a lock as long as it lives."""
 
@@ -104,20 +121,37 @@ class Instances:
         self._folder = folder
 
     def register(self) -> tuple[str, FileLock]:
-        """A name for this program, and the lock that proves it alive. The file contains its pid, for people."""
+        """A name for this program, and the lock that proves it alive."""
         while True:
             name = f"program-{secrets.token_hex(6)}"
-            if (lock := FileLock.take(self._path(name))) is not None:
-                os.write(lock.fd, str(os.getpid()).encode())
+            if (lock := self._take(name)) is not None:
                 return name, lock
+
+    def _take(self, name: str) -> FileLock | None:
+        """The file contains the pid, for people, and which file it is: see `killed`."""
+        lock = FileLock.take(self._path(name))
+        if lock is not None:
+            os.write(lock.fd, f"{os.getpid()} {_identity(lock.fd)}".encode())
+        return lock
+
+    def renew(self, name: str, lock: FileLock) -> FileLock | None:
+        """Register again under the same name, if somebody has removed or replaced the file. None: nobody has."""
+        if _is_at(self._path(name), lock.fd):
+            return None
+        self._path(name).unlink(missing_ok=True)
+        again = self._take(name)
+        lock.release()
+        return again
 
     def is_alive(self, name: str) -> bool:
         return is_held(self._path(name))
 
     def killed(self) -> list[str]:
-        """The programs of this machine that have ended without `leave`."""
-        names = [path.stem for path in self._folder.glob("program-*.lock")]
-        return [name for name in names if not self.is_alive(name)]
+        """The programs of this machine that have ended without `leave`.
+
+        The file in a copy of the folder says nothing: its program holds the lock of another file, perhaps on another machine.
+        """
+        return [path.stem for path in self._folder.glob("program-*.lock") if _is_original(path) and not is_held(path)]
 
     def take_exclusive(self) -> FileLock | None:
         """A lock for work that only one program may do at a time; None if another has it."""

@@ -13,6 +13,8 @@ class Slots:
         self._taken: Counter[str] = Counter()
         self.only: frozenset[str] | None = None
         """The engines of which this program starts processes; None: all."""
+        self.ready = True
+        """Whether this machine can start processes at all."""
 
     @property
     def free(self) -> int:
@@ -45,7 +47,10 @@ class Slots:
         return self._taken.total()
 
     def reason(self, engine: str) -> str:
-        """Why a queued run of this engine does not run yet: no free slot, none for the engine, or it is about to start."""
+        """Why a queued run of this engine does not run yet: the machine is not ready, there is no free slot, or none for the
+        engine, or it is about to start."""
+        if not self.ready:
+            return "unready"
         if self.free <= 0:
             return "slots"
         return "engine_slots" if engine in self.full_engines() else "starting"

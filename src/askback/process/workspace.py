@@ -62,6 +62,7 @@ class Artifact:
     path: str
     size: int
     modified_ns: int = field(default=0, compare=False)
+    changed_ns: int = field(default=0, compare=False)
     turn: int | None = None
     """The turn that changed it last, if that is known."""
     comparable: bool = False
@@ -88,6 +89,8 @@ class Workspace:
         """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self.snapshots = root / "snapshots"
+        self.storing = root / "storing"
+        """Copies of large artifacts while they are stored. A program that was killed leaves them."""
 
     def engine_cwd(self, workdir: Workdir | None) -> Path:
         """Where the engine of the run works."""
@@ -173,6 +176,7 @@ class Workspace:
         self.remove_sign_ins()
         self.drop_env()
         beneath.remove(self.root, self._below(self.comparison))
+        beneath.remove(self.root, self.storing.name)
         if beneath.has_folder(self.root, self._below(self.snapshots / "points")):
             snapshot.end(self.snapshots)
         else:
@@ -395,6 +399,11 @@ class Workspaces:
             return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
         return {}
 
+    def size(self, run_id: str) -> int | None:
+        """The disk usage of the run in bytes; None if it has no folder."""
+        folder = self._root / run_id
+        return _disk_usage(folder) if folder.is_dir() else None
+
     def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):
@@ -497,7 +506,12 @@ def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Arti
                 folders.append(path)
             elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
                 name = path.relative_to(base).as_posix()
-                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+                yield Artifact(
+                    path=name,
+                    size=status.st_size,
+                    modified_ns=status.st_mtime_ns,
+                    changed_ns=status.st_ctime_ns,
+                )
         pending += reversed(folders)
 
 

@@ -39,6 +39,10 @@ class Programs(Protocol):
         """This program counts as dead from now on. Nothing that it has started may be alive."""
         ...
 
+    def mend(self) -> bool:
+        """Whether the data folder still shows that this program is alive. If not, it does so afterwards. Blocks."""
+        ...
+
     async def alive(self, names: Collection[str]) -> frozenset[str]:
         """Which of these programs are alive."""
         ...

@@ -17,9 +17,11 @@ from typing import Protocol
 
 import psycopg
 
+from askback.core.errors import RefusalCode
 from askback.core.programs import ProgramFacts
 from askback.programs.clock import DatabaseClock, boottime
 from askback.store.postgres.program_rows import LEADER, Session, TooNew
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +177,9 @@ class Lease:
     def _note_failure(self, error: psycopg.Error, holder: Holder, tell: Callable[..., None]) -> None:
         """A session that has failed is closed, so its locks may be taken by others."""
         if not self._failed:
-            log.warning("the lease of this program cannot be renewed; trying again", extra={"error": str(error)})
+            OUTAGES.begun(
+                log, RefusalCode.STORE_UNUSABLE, "the lease of this program cannot be renewed; trying again", str(error)
+            )
         self._failed = True
         if self._leads:
             self._leads = False

@@ -96,6 +96,9 @@ class LeasedPrograms:
         if self._lease is not None:
             self._lease.facts = facts
 
+    def mend(self) -> bool:
+        return self._locks.mend()
+
     async def leave(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ class LockedPrograms:
         self._instances = Instances(folder)
         self._program: Program | None = None
         self._lock: FileLock | None = None
+        self._changing = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -40,24 +42,33 @@ class LockedPrograms:
 
     async def register(self, facts: ProgramFacts) -> str:
         try:
-            name, self._lock = self._instances.register()
+            with self._changing:
+                name, self._lock = self._instances.register()
+                self._program = Program(name=name, facts=facts, started_at=datetime.now(UTC))
         except OSError as error:
             code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
             message = (
                 f"this program cannot be registered in the data folder: {error}; check the folder and its permissions"
             )
             raise Unavailable(code, message) from error
-        self._program = Program(name=name, facts=facts, started_at=datetime.now(UTC))
         return name
 
     def update(self, facts: ProgramFacts) -> None:
         known = self._registered
         self._program = Program(name=known.name, facts=facts, started_at=known.started_at)
 
+    def mend(self) -> bool:
+        with self._changing:
+            again = None if self._lock is None else self._instances.renew(self.name, self._lock)
+            if again is not None:
+                self._lock = again
+            return again is None
+
     async def leave(self) -> None:
-        if self._lock is not None:
-            self._instances.leave(self.name, self._lock)
-            self._lock = None
+        with self._changing:
+            if self._lock is not None:
+                self._instances.leave(self.name, self._lock)
+                self._lock = None
 
     async def alive(self, names: Collection[str]) -> frozenset[str]:
         return frozenset(name for name in names if self._instances.is_alive(name))

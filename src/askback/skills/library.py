@@ -90,12 +90,15 @@ class Library:
 
     def package(self, digest: str) -> SkillPackage:
         """A stored package. It is read, and compared with its digest, once in the life of a program."""
-        if digest not in self._read:
-            self._read[digest] = self._verified(digest)
-        return self._read[digest]
+        known = self.cached(digest)
+        if known is None:
+            known = self._read[digest] = self._verified(digest)
+        return known
 
     def cached(self, digest: str) -> SkillPackage | None:
-        return self._read.get(digest)
+        """None if it has not been read, or somebody has removed it since."""
+        known = self._read.get(digest)
+        return known if known is not None and known.folder.is_dir() else None
 
     def _verified(self, digest: str) -> SkillPackage:
         """Fetches the package if another machine has stored it."""

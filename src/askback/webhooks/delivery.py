@@ -15,6 +15,7 @@ from askback.core.runs import RunState
 from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
+from askback.text.outages import OUTAGES
 from askback.webhooks import reminder_texts
 from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
 from askback.webhooks.messages import Message, MessageStyle, message
@@ -135,7 +136,7 @@ class Notifications:
                         await self._send_due(senders, group)
                         await self._sleep()
                     except Unavailable as error:
-                        log.error("cannot send notifications: %s", error.message)
+                        OUTAGES.failed(log, "cannot send notifications", error)
                         await asyncio.sleep(_MAX_SLEEP_SEC)
         finally:
             changes.close()

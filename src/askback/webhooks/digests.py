@@ -14,6 +14,7 @@ from askback.core.webhooks import Webhook
 from askback.links import AnswerLinks, Recipient
 from askback.store.base import Store
 from askback.text.formatting import count
+from askback.text.outages import OUTAGES
 from askback.webhooks.delivery import DeliveryPolicy, Senders
 from askback.webhooks.digest_ledger import DigestClaim, DigestLedger, channel_key
 from askback.webhooks.digest_times import DigestTimes
@@ -78,7 +79,7 @@ class Digests:
                 try:
                     retry_at = await self._send_due(senders, self._times)
                 except (AskbackError, OSError) as error:
-                    log.error("cannot send digests: %s", error)
+                    OUTAGES.failed(log, "cannot send digests", error)
                 wait_sec = (min(next_at, retry_at or next_at) - self._clock()).total_seconds()
                 await asyncio.sleep(min(max(wait_sec, _MIN_SLEEP_SEC), _MAX_SLEEP_SEC))
 

@@ -14,7 +14,7 @@ from askback.wire.artifacts import Artifact, Changes
 from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of, utc
 from askback.wire.questions import ClosedInteraction, Interaction
 
-QueueReason = Annotated[str, choice("slots", "engine_slots", "starting", "no_worker")]
+QueueReason = Annotated[str, choice("slots", "engine_slots", "starting", "no_worker", "unready")]
 
 
 class Profile(Shape):
@@ -171,8 +171,9 @@ class Run(Shape, omit_defaults=True):
     queue_reason: Annotated[
         QueueReason | None,
         about(
-            "Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, or no program "
-            "that executes runs has its engine."
+            "Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, no program "
+            "that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because "
+            "their disk is full."
         ),
     ] = None
 

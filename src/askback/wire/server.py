@@ -155,15 +155,19 @@ class Worker(Shape):
     version: Annotated[str, about("Its version of Askback.", "0.1.0")]
     state: Annotated[
         str,
-        choice("alive", "draining", "gone"),
+        choice("alive", "draining", "unready", "gone"),
         about(
-            "`draining`: it is being stopped and starts no more turns. `gone`: it has not been heard of for a while."
+            "`draining`: it is being stopped and starts no more turns. `unready`: it starts no turns for now, see `problem`. "
+            "`gone`: it has not been heard of for a while."
         ),
     ]
     labels: Annotated[dict[str, str], about("For people: `worker.labels` of its settings.", {"zone": "eu"})]
     slots: Annotated[Slots, about("Its engine processes.")]
     engines: Annotated[tuple[WorkerEngine, ...], about("The engines whose turns it executes, by name.")]
     started_at: Annotated[Moment, about("When it was started.")]
+    problem: Annotated[
+        str | None, about("Why it starts no turns for now: an error code, such as `DISK_FULL`.", None)
+    ] = None
 
 
 class WorkerList(WholeList[Worker]):
@@ -284,7 +288,17 @@ class Readiness(Shape):
 
     ready: Annotated[bool, about("Sent with status 200 if true, else with 503.", True)]
     database: Annotated[str, about("Whether its tables can be read and written: `ok`, or an error code.", "ok")]
-    files: Annotated[str, about("Whether the data folder can be written to: `ok`, or an error code.", "ok")]
+    files: Annotated[
+        str, about("Whether the data folder and the store of `files` can be used: `ok`, or an error code.", "ok")
+    ]
+    machine: Annotated[
+        str,
+        about(
+            "Whether the machine has what turns need: its folders, free disk space, processes and open files. `ok`, or an "
+            "error code.",
+            "ok",
+        ),
+    ]
     draining: Annotated[bool, about("Whether it is being stopped and starts no more turns.", False)]
 
 
@@ -295,7 +309,7 @@ class Health(Shape):
         str,
         choice("ok", "degraded", "failing"),
         about(
-            "`failing`: the database or the stored files cannot be used, or no turns are started. `degraded`: requests are slow, "
+            "`failing`: the database or the stored files cannot be used, or no turns are started, see `machine`. `degraded`: requests are slow, "
             "see `loop_lag_sec` and `stuck`. Both are sent with status 503."
         ),
     ]
@@ -304,6 +318,7 @@ class Health(Shape):
     files: Annotated[
         str | None, about("The store of `files`: `ok`, or an error code. Null if the settings name none.", "ok")
     ] = None
+    machine: Annotated[str, about("Why no turns are started for now: an error code. `ok` if they are.", "ok")]
     disk_free_bytes: Annotated[int, about("Free space for the data folder.", 83119443968, ge=0)]
     slots: Annotated[
         Slots, about("The engine processes of this server; if it executes no runs itself, those of all workers.")

@@ -28,6 +28,7 @@ from askback.process.stored_run import uploaded_package_key
 from askback.process.workspace import Workspace, Workspaces
 from askback.skills.library import Library
 from askback.store.base import Store, move
+from askback.text.outages import OUTAGES
 from askback.work.turn.keeping import ONLY_HERE
 from askback.work.turn.prepare import turn_name
 
@@ -66,7 +67,7 @@ class Sharing:
                 if await self._is_done():
                     return
             except (Unavailable, OSError) as error:
-                log.error("files that only this machine has cannot be stored, trying again: %s", error)
+                OUTAGES.failed(log, "files that only this machine has cannot be stored, trying again", error)
             await asyncio.sleep(_RETRY_SEC)
 
     async def _is_done(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,9 @@ from askback.core.runs import SHARED
 from askback.process.pools import Pools
 from askback.store.base import Store
 from askback.stored_files import Files
+from askback.text.outages import OUTAGES
+
+log = logging.getLogger(__name__)
 
 _TICK_SEC = 0.5
 _LAG_WINDOW_SEC = 10.0
@@ -49,6 +53,7 @@ class _FilesCheck:
         try:
             await self._files.check()
             self._state = "ok"
+            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, "the store of files can be used again")
         except Unavailable as error:
             self._state = error.code
         finally:

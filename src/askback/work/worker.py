@@ -12,30 +12,22 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from askback.core.errors import (
-    FULL_DISK,
-    Conflict,
-    ErrorCode,
-    NotFound,
-    RefusalCode,
-    Unavailable,
-    is_temporary,
-)
-from askback.core.outcomes import engine_failure
+from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run, RunState
 from askback.core.signals import (
     ProcessLost,
     ProcessTreeEnded,
     Signal,
     SlotAcquired,
-    TurnEnded,
-    TurnLost,
     TurnProcess,
 )
 from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.store.turns import Room, Ticket
+from askback.text.outages import OUTAGES
+from askback.work.fitness import Fitness
+from askback.work.interruption import Interruptions
 from askback.work.prewarm import Prewarming
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
@@ -47,13 +39,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_TEMPORARY = {
-    RefusalCode.DISK_FULL: "the disk was full",
-    RefusalCode.STORE_UNUSABLE: "the data folder could not be used",
-    RefusalCode.FILES_UNAVAILABLE: "the store of files could not be used",
-    RefusalCode.STORE_READ_ONLY: "the data folder could not be written to",
-    RefusalCode.RESOURCE_SHORTAGE: "the machine was short of processes, memory or open files",
-}
 _RETRY_SEC = 2.0
 """How long to wait before the store is tried again."""
 
@@ -69,6 +54,7 @@ class Worker:
         slots: Slots,
         context: TurnContext,
         prewarming: Prewarming,
+        fitness: Fitness,
     ) -> None:
         self._name = name
         self._owners = owners
@@ -78,6 +64,8 @@ class Worker:
         self._clock = context.clock
         self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._prewarming = prewarming
+        self._fitness = fitness
+        self._interruptions = Interruptions(fitness, context.clock)
         self._active: dict[str, RunControl] = {}
         self._executing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -92,6 +80,11 @@ class Worker:
     def draining(self) -> bool:
         """Whether no more runs are claimed."""
         return self._draining or self._stopping
+
+    @property
+    def problem(self) -> RefusalCode | None:
+        """Why no runs are claimed for now."""
+        return self._fitness.problem
 
     @property
     def active(self) -> frozenset[str]:
@@ -202,18 +195,22 @@ class Worker:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
         tried: set[tuple[str, int]] = set()
         try:
-            while not (self.draining or self._suspended) and self._slots.free > 0:
+            while self._claims and self._slots.free > 0:
                 tickets = await self._queue.take(self._room())
                 names = {(ticket.run.id, ticket.run.epoch) for ticket in tickets}
-                if self.draining or self._suspended or names <= tried:
+                if not self._claims or names <= tried:
                     for ticket in tickets:
                         self._queue.put_back(ticket)
                     return
                 tried |= names
                 await self._claim_all(tickets, group)
         except Unavailable as error:
-            log.error("no runs can be claimed: %s", error.message)
+            OUTAGES.failed(log, "no runs can be claimed", error)
             asyncio.get_running_loop().call_later(_RETRY_SEC, self._wake.set)
+
+    @property
+    def _claims(self) -> bool:
+        return not (self.draining or self._suspended or self._fitness.problem)
 
     def _room(self) -> Room:
         engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
@@ -361,11 +358,11 @@ class Worker:
 
     async def _one_turn(self, run: Run, executor: RunExecutor) -> Run:
         try:
-            signal: Signal = await executor.turn(run)
+            signal: Signal = await self._interruptions.checked(run, await executor.turn(run))
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"this worker no longer holds run {run.id}") from lost
         except* Exception as fault:
-            signal = self._interruption(run, _innermost(fault))
+            signal = await self._interruptions.of(run, _innermost(fault))
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
         ended = await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
         await self._drop_kept(run, ended)
@@ -389,8 +386,7 @@ class Worker:
         if self._stopping and isinstance(fault, Unavailable):
             log.error("a run is left to the next program: %s", fault.message, extra={"run": run.id})
             return
-        trace = fault if _temporary_reason(fault) is None else None
-        log.error("a run was given up: %s", fault, exc_info=trace, extra={"run": run.id})
+        log.error("a run was given up: %s", fault, extra={"run": run.id})
         try:
             await self._retrying("releasing a run", run.id, lambda: self._release(run, fault))
         except (Conflict, NotFound):
@@ -401,39 +397,31 @@ class Worker:
     async def _release(self, given_up: Run, fault: BaseException) -> None:
         run = await self._store.get(given_up.id)
         if run.worker == self._name() and run.epoch == given_up.epoch:
-            await move(self._store, run.id, self._loss(run, fault), seen=run)
+            await move(self._store, run.id, await self._loss(run, fault), seen=run)
 
     async def _retrying(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retry while the store is unavailable, until the worker is stopped."""
+        failed: RefusalCode | None = None
         while True:
             try:
-                return await attempt()
+                result = await attempt()
             except Unavailable as error:
                 if self._stopping:
                     raise
-                log.error("%s failed, trying again: %s", what, error.message, extra={"run": run_id})
+                failed = error.code
+                OUTAGES.failed(log, f"{what} failed, trying again", error, run=run_id)
                 await asyncio.sleep(_RETRY_SEC)
+            else:
+                if failed is not None:
+                    OUTAGES.over(log, failed, f"{what} works again")
+                return result
 
-    def _loss(self, run: Run, fault: BaseException) -> Signal:
+    async def _loss(self, run: Run, fault: BaseException) -> Signal:
         if run.cancel_requested or run.expired:
             return ProcessTreeEnded(epoch=run.epoch, at=self._clock())
         if run.state is RunState.RUNNING:
-            return self._interruption(run, fault)
+            return await self._interruptions.of(run, fault)
         return ProcessLost(epoch=run.epoch, at=self._clock())
-
-    def _interruption(self, run: Run, fault: BaseException) -> TurnLost | TurnEnded:
-        """A turn whose events could not be stored is restarted. Any other fault ends the run."""
-        if (why := _temporary_reason(fault)) is not None:
-            log.error("a turn was interrupted: %s", fault, extra={"run": run.id})
-            return TurnLost(epoch=run.epoch, at=self._clock(), counted=not _is_files(fault), why=why)
-        trace = None if isinstance(fault, Unavailable) else fault
-        log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
-        return self._internal_error(run, fault)
-
-    def _internal_error(self, run: Run, fault: BaseException) -> TurnEnded:
-        message = "Askback could not execute the turn; see the log"
-        outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
-        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock(), kept=run.kept)
 
 
 def _process_of(parked: Parked | None) -> TurnProcess:
@@ -446,18 +434,3 @@ def _innermost(fault: BaseException) -> BaseException:
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     return fault
-
-
-def _is_files(fault: BaseException) -> bool:
-    """Whether the store of files could not be used. A turn does not count for that."""
-    return isinstance(fault, Unavailable) and fault.code is RefusalCode.FILES_UNAVAILABLE
-
-
-def _temporary_reason(fault: BaseException) -> str | None:
-    """Why the events of a turn could not be stored, if the reason is temporary."""
-    if is_temporary(fault):
-        return "the machine was short of processes, memory or open files"
-    if isinstance(fault, Unavailable):
-        return _TEMPORARY.get(fault.code)
-    full = isinstance(fault, OSError) and fault.errno in FULL_DISK
-    return _TEMPORARY[RefusalCode.DISK_FULL] if full else None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from askback.cli.connection import Access
     from askback.wire.server import Worker, WorkerEngine
 
-_SIGNS = {"alive": "✔", "draining": "!", "gone": "✘"}
+_SIGNS = {"alive": "✔", "draining": "!", "unready": "!", "gone": "✘"}
 
 
 @click.command("workers", cls=Command, examples=("askback workers", "askback workers --json"))
@@ -48,8 +48,9 @@ def command(access: Access, as_json: bool) -> int:
 def _lines(worker: Worker) -> list[str]:
     labels = "".join(f", {name}={value}" for name, value in sorted(worker.labels.items()))
     since = worker.started_at.astimezone(UTC) if isinstance(worker.started_at, datetime) else worker.started_at
+    problem = f" ({printable(worker.problem)})" if worker.problem else ""
     head = (
-        f"{_SIGNS.get(worker.state, '?')} {printable(worker.host)} ({worker.kind}, pid {worker.pid}): {worker.state},"
+        f"{_SIGNS.get(worker.state, '?')} {printable(worker.host)} ({worker.kind}, pid {worker.pid}): {worker.state}{problem},"
         f" {worker.slots.taken} of {worker.slots.total} slots taken"
     )
     about = f"{printable(worker.name)}, version {printable(worker.version)}, since {since:%Y-%m-%d %H:%M} UTC"

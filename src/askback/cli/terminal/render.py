@@ -41,6 +41,7 @@ _QUEUE_REASONS = {
     "engine_slots": "no free slot for its engine",
     "starting": "starting",
     "no_worker": "no worker has its engine",
+    "unready": "no turns are started for now",
 }
 
 

@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import psycopg
 
-from askback.core.errors import Unavailable
+from askback.core.errors import RefusalCode, Unavailable
 from askback.store.postgres import errors
 from askback.store.postgres import limits as default
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import Limits, Watchdog
+from askback.text.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class Server:
             was_away, self._away = self._away is not None, None
             self._was_reached = True
         if was_away:
-            log.warning("the database can be reached again")
+            OUTAGES.over(log, RefusalCode.STORE_UNUSABLE, "the database can be reached again")
 
     def note_lost(self, error: psycopg.Error) -> None:
         with self._changing:
@@ -92,7 +93,7 @@ class Server:
     def _log_away(self, what: str, error: psycopg.Error) -> None:
         """Before the first contact, say what it waits for. An error that somebody must correct is reported by the caller."""
         if self._was_reached:
-            log.warning("%s", what, extra={"error": str(error)})
+            OUTAGES.begun(log, RefusalCode.STORE_UNUSABLE, what, str(error))
         elif not errors.is_permanent(error):
             log.warning("%s", errors.waiting(error, self.address, self.patience_sec))
 

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as kinds
 
 from askback.core.errors import Unavailable
-from askback.core.programs import Program, ProgramFacts
+from askback.core.programs import Program, ProgramFacts, ProgramKind
 from askback.store.postgres import errors, queue_schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.sql import rows
@@ -50,9 +50,9 @@ _ALIVE = """
 SELECT name, boot_id FROM programs
 WHERE name IN (SELECT value FROM json_each(:names) AS names (value)) AND lease_until > now()
 """
-_LIVING = "SELECT name, doc, started_at, lease_until FROM programs WHERE lease_until > now() ORDER BY started_at, name"
 _KNOWN = """
-SELECT name, doc, started_at, lease_until, lease_until > now() FROM programs ORDER BY started_at, name
+SELECT name, kind, host, pid, boot_id, version, doc, started_at, lease_until, lease_until > now() AS alive
+FROM programs ORDER BY started_at, name
 """
 _REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:names) AS names (value))"
 _FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
@@ -83,18 +83,24 @@ def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
 
 
 def living(connection: Connection) -> Sequence[Program]:
-    return [
-        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until)
-        for name, doc, started_at, until in connection.fetch(_LIVING)
-    ]
+    return [each for each in known(connection) if each.alive]
 
 
 def known(connection: Connection) -> Sequence[Program]:
     """Also those whose lease is over, until they are forgotten."""
     return [
-        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until, alive=alive)
-        for name, doc, started_at, until, alive in connection.fetch(_KNOWN)
+        Program(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
+        for name, *columns, doc, started_at, until, alive in connection.fetch(_KNOWN)
     ]
+
+
+def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str) -> ProgramFacts:
+    """A program whose document cannot be read is alive all the same, and must not end the others that see it."""
+    try:
+        return _FACTS.decode(doc)
+    except msgspec.MsgspecError:
+        known_kind = kind if kind in set(ProgramKind) else ProgramKind.COMMAND
+        return ProgramFacts(kind=ProgramKind(known_kind), host=host, pid=pid, boot_id=boot_id, version=version)
 
 
 def remove(connection: Connection, names: Collection[str]) -> None:

@@ -26,6 +26,7 @@ from askback.files.records import Collection, found_secret, fresh_secret
 from askback.store.postgres.collection import RowCollection
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
+from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class _Watch:
                 # Requests ask again at once; the server is not asked more often than this.
                 self._server.closing.wait(_POLL_SEC / 4)
             except (psycopg.Error, Unavailable) as error:
-                log.error("cannot read the records of the database: %s", error)
+                OUTAGES.failed(log, "cannot read the records of the database", error)
                 self._server.closing.wait(_POLL_SEC)
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._looked.set)

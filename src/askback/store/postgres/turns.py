@@ -23,6 +23,7 @@ from askback.store.postgres.jobs import lane
 from askback.store.postgres.link import Server
 from askback.store.sql.connection import Connection
 from askback.store.turns import Room, Ticket
+from askback.text.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -162,7 +163,7 @@ class JobTurns:
                     polls = 0
                     await self._audit()
             except Unavailable as error:
-                log.error("jobs of the queue cannot be finished yet: %s", error.message)
+                OUTAGES.failed(log, "jobs of the queue cannot be finished yet", error)
                 await asyncio.sleep(_POLL_SEC)
 
     async def _settle(self) -> None:

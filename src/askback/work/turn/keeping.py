@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from askback.core.errors import ErrorCode, RunWarning, Unavailable, WarningCode
+from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.engines.base import caches_of
 from askback.process.homes import HomeBusy, HomeMissing, Homes, NotKept
+from askback.text.outages import OUTAGES
 from askback.work.run_control import RunControl, StopReason
 from askback.work.turn.context import TurnContext
 from askback.work.turn.process import take_lock
@@ -30,6 +31,7 @@ PATIENCE_SEC = 15.0
 _RETRY_SEC = 1.0
 ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
 FILES_UNAVAILABLE = "the store of files could not be used"
+FILES_WORK = "the store of files can be used again"
 
 
 class SessionGone(CannotStart):
@@ -59,9 +61,12 @@ async def _restore(homes: Homes, run: Run, control: RunControl) -> None:
     deadline = time.monotonic() + PATIENCE_SEC
     while True:
         try:
-            return await homes.begin(run)
+            await homes.begin(run)
         except Unavailable as error:
-            log.error("the files of a run cannot be restored: %s", error.message, extra={"run": run.id})
+            OUTAGES.failed(log, "the files of a run cannot be restored", error, run=run.id)
+        else:
+            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
+            return
         await _pause(control)
         if control.reason is not None or time.monotonic() >= deadline:
             raise Unreachable
@@ -91,7 +96,9 @@ async def keep(
     caches, alive = caches_of(context.engines[run.engine]), True
     while True:
         try:
-            return replace(signal, kept=await context.homes.keep(run, caches, over=over, alive=alive))
+            kept = await context.homes.keep(run, caches, over=over, alive=alive)
+            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
+            return replace(signal, kept=kept)
         except HomeBusy as problem:
             log.info("a process is not kept: %s", problem, extra={"run": run.id})
             await end_process()
@@ -100,7 +107,7 @@ async def keep(
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
             return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
         except Unavailable as error:
-            log.error("the files of a run cannot be stored, trying again: %s", error.message, extra={"run": run.id})
+            OUTAGES.failed(log, "the files of a run cannot be stored, trying again", error, run=run.id)
             await _pause(control)
             if control.reason is StopReason.CANCEL:
                 return replace(signal, kept=run.kept)

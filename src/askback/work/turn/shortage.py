@@ -17,7 +17,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PATIENCE_SEC = 180.0
+PATIENCE_SEC = 180.0
+FLEET_PATIENCE_SEC = 15.0
+"""If other machines can execute the turn."""
 _FIRST_PAUSE_SEC = 0.1
 _MAX_PAUSE_SEC = 5.0
 
@@ -37,7 +39,7 @@ class Stopped(Exception):
 class Shortage:
     """Shared by all turns, so that the start and the end of a shortage are logged once."""
 
-    def __init__(self, patience_sec: float = _PATIENCE_SEC, relieve: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, patience_sec: float = PATIENCE_SEC, relieve: Callable[[], object] = lambda: None) -> None:
         """`relieve` is called before each further attempt, and may end something that can be spared."""
         self._patience_sec = patience_sec
         self._relieve = relieve

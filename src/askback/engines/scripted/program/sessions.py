@@ -29,6 +29,7 @@ class Session:
         self.id = session_id
         self.records = records
         self._descriptor = descriptor
+        self._resumed_after = len(records)
 
     @classmethod
     def start(cls, home: str) -> Session:
@@ -64,11 +65,22 @@ class Session:
     def turn(self) -> int:
         """The number of the current turn. An interrupted turn is played again; those of a lost session are not.
 
-        A call that was answered ends a turn, and so does one that was interrupted: its question was asked.
+        A call that was answered ends a turn. So does one without an answer if the program was killed before the end of the
+        turn: its question was asked, and the answer is the next prompt.
         """
-        lost = sum(int(record["turns"]) for record in self.records if record.get("type") == "rebuilt")
-        ended = sum(1 for record in self.records if record.get("type") in ("completed", "call"))
-        return 1 + lost + ended - sum(1 for record in self.records if record.get("answered") is False)
+        ended, asked = 0, False
+        for record in self.records:
+            match record.get("type"):
+                case "rebuilt":
+                    ended += int(record["turns"])
+                case "completed" | "call":
+                    ended, asked = ended + 1, False
+                case "tool" if record.get("answered") is False:
+                    ended, asked = ended - 1, True
+                case "prompt":
+                    ended, asked = ended + asked, False
+        is_next = len(self.records) == self._resumed_after
+        return 1 + ended + (asked and is_next)
 
 
 def new_id() -> str:

@@ -1,4 +1,4 @@
-"""A proxy in front of a PostgreSQL server that cuts the connection at a chosen statement, or stops forwarding there."""
+"""A proxy in front of a PostgreSQL server, for a network that fails: it cuts a connection at a chosen statement, or stops to forward."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ _PARTS_OF_STATEMENTS = b"PBDEC"
 _NOTICED_SEC = 3.0
 
 
-class CuttingProxy:
-    """Listens on a socket in a folder of its own, and forwards to the socket in `folder`."""
+class PostgresProxy:
+    """Listens on a socket in a folder of its own. `address` leads through it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._target = str(folder / _NAME)
-        self.folder = Path(tempfile.mkdtemp(prefix="askback-cut-", dir="/tmp"))
+    def __init__(self, address: str) -> None:
+        """`address` names the folder of a socket as its host."""
+        before, _, folder = address.rpartition("host=")
+        self._target = str(Path(folder) / _NAME)
+        self.folder = Path(tempfile.mkdtemp(prefix="askback-proxy-", dir="/tmp"))
+        self.address = f"{before}host={self.folder}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.folder / _NAME))
-        self._listener.listen()
+        self._listener.listen(64)
         self._lock = threading.Lock()
         self._left: int | None = None
         self._forward = False
         self._hang = False
         self._hung: list[socket.socket] = []
-        self.cuts = 0
+        self._open = threading.Event()
+        self._open.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, statement: int, *, forward: bool, hang: bool = False) -> None:
@@ -51,6 +55,13 @@ class CuttingProxy:
             armed, self._left = self._left is not None, None
         return not armed
 
+    def hang(self) -> None:
+        """Lose every packet of all connections, also those that close one. New connections are accepted."""
+        self._open.clear()
+
+    def proceed(self) -> None:
+        self._open.set()
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -63,7 +74,7 @@ class CuttingProxy:
                     continue
                 hung = threading.Event()
                 threading.Thread(target=self._pump_statements, args=(client, server, hung), daemon=True).start()
-                threading.Thread(target=_pump, args=(server, client, hung), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client, hung), daemon=True).start()
 
     def _pump_statements(self, client: socket.socket, server: socket.socket, hung: threading.Event) -> None:
         """Forward message by message: the first has no type, all others have one."""
@@ -81,14 +92,27 @@ class CuttingProxy:
                     self._hung.append(client)
                     threading.Timer(_NOTICED_SEC, _end, (server,)).start()
                 if not cut or self._forward:
+                    self._open.wait()
                     server.sendall(message)
                 if hung.is_set():
                     return
                 if cut:
                     break
                 has_type, message = True, b""
+        self._open.wait()
         _end(client)
         _end(server)
+
+    def _pump(self, source: socket.socket, target: socket.socket, hung: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self._open.wait()
+                if not hung.is_set():
+                    target.sendall(data)
+        self._open.wait()
+        if not hung.is_set():
+            _end(source)
+            _end(target)
 
     def _is_due(self) -> bool:
         with self._lock:
@@ -98,7 +122,6 @@ class CuttingProxy:
             if self._left > 0:
                 return False
             self._left = None
-            self.cuts += 1
             return True
 
     def __enter__(self) -> Self:
@@ -107,6 +130,7 @@ class CuttingProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._open.set()
         # Closing alone would not wake the thread that accepts.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -114,17 +138,6 @@ class CuttingProxy:
         for connection in self._hung:
             _end(connection)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _pump(source: socket.socket, target: socket.socket, hung: threading.Event) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            if not hung.is_set():
-                target.sendall(data)
-    if hung.is_set():
-        return
-    _end(source)
-    _end(target)
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:

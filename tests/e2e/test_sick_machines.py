@@ -1,0 +1,217 @@
+"""A worker whose disk is full, whose folders are read-only, emptied or removed: it takes no turns while that lasts, says so,
+and no run fails for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.api import calling, get, over, reach, reply, start
+from support.data_folder import ASK
+from support.machines import Fleet, Machine, WorkerProgram
+from support.object_store import CREDENTIALS, Bucket, Door
+from support.program import until
+
+ENV = dict(CREDENTIALS)
+FINISH = {"finish": {"colour": "red"}}
+SIZE_MB = 24
+
+
+@pytest.fixture
+def api(fleet: Fleet) -> Iterator[httpx.Client]:
+    machine = fleet.machine("api")
+    machine.skill([FINISH], name="quick")
+    machine.skill([{"wait_for": str(fleet.folder / "go")}, FINISH], name="held")
+    machine.skill([{"wait_for": str(fleet.folder / "go")}, ASK], [{"finish": {"colour": "{{reply}}"}}], name="asking")
+    with machine.server(env=ENV) as server, calling(server.url, server.token) as client:
+        yield client
+
+
+@contextmanager
+def small_disks(machine: Machine) -> Iterator[None]:
+    """The folders of the machine are on small file systems."""
+    folders = [machine.data_dir, machine.runs]
+    mounted: list[Path] = []
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            _mount("-t", "tmpfs", "-o", f"size={SIZE_MB}m,mode=700", "none", str(folder))
+            mounted.append(folder)
+        yield
+    finally:
+        for folder in mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=60)
+
+
+def _mount(*args: str) -> None:
+    subprocess.run(["mount", *args], check=True, timeout=60)
+
+
+def fill(machine: Machine, worker: WorkerProgram) -> None:
+    for folder in (machine.data_dir, machine.runs):
+        with (folder / "filler").open("wb", buffering=0) as file:
+            for size in (1 << 16, 1):
+                while _has_room(file.write, size):
+                    pass
+
+
+def _has_room(write: Callable[[bytes], int | None], size: int) -> bool:
+    try:
+        return write(b"x" * size) == size
+    except OSError:
+        return False
+
+
+def make_room(machine: Machine, worker: WorkerProgram) -> None:
+    for folder in (machine.data_dir, machine.runs):
+        (folder / "filler").unlink()
+
+
+def make_read_only(machine: Machine, worker: WorkerProgram) -> None:
+    """Open files stay open, so the folders are mounted once more."""
+    for folder in (machine.data_dir, machine.fleet.runs_dir):
+        _inside(worker, "mount", "--bind", str(folder), str(folder))
+        _inside(worker, "mount", "-o", "remount,bind,ro", str(folder))
+
+
+def make_writable(machine: Machine, worker: WorkerProgram) -> None:
+    for folder in (machine.data_dir, machine.fleet.runs_dir):
+        _inside(worker, "umount", str(folder))
+
+
+def _inside(worker: WorkerProgram, *words: str) -> None:
+    """As the worker sees the file systems."""
+    subprocess.run(["nsenter", "--mount", "--target", str(worker.process.pid), *words], check=True, timeout=60)
+
+
+Act = Callable[[Machine, WorkerProgram], None]
+SICK: dict[str, tuple[Act, Act, str]] = {
+    "full": (fill, make_room, "DISK_FULL"),
+    "read-only": (make_read_only, make_writable, "STORE_READ_ONLY"),
+}
+
+
+def readiness(worker: WorkerProgram) -> tuple[int, str]:
+    answer = httpx.get(f"{worker.told['url']}/readyz", timeout=120)
+    return answer.status_code, str(answer.json()["machine"])
+
+
+def events(api: httpx.Client, run_id: str, kind: str) -> list[dict[str, Any]]:
+    found = api.get(f"/v1/runs/{run_id}/events?limit=1000").json()["items"]
+    return [event for event in found if event["type"] == kind]
+
+
+def states(api: httpx.Client) -> set[tuple[str, str | None]]:
+    return {(each["state"], each.get("problem")) for each in api.get("/v1/workers").json()["items"]}
+
+
+@pytest.mark.parametrize("how", SICK)
+def test_a_worker_whose_disk_cannot_be_written_to_takes_no_turns_until_it_can(
+    fleet: Fleet, api: httpx.Client, how: str
+) -> None:
+    harm, heal, code = SICK[how]
+    one = fleet.machine("one")
+    with small_disks(one), one.worker("--slots", "2", env=ENV) as worker:
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        held = [start(api, "held") for _ in range(2)]
+        until(lambda: all(get(api, run_id)["state"] == "running" for run_id in held))
+        harm(one, worker)
+        (fleet.folder / "go").touch()
+        queued = start(api, "quick")
+        until(lambda: readiness(worker) == (503, code))
+        until(lambda: states(api) == {("unready", code)})
+        until(lambda: get(api, queued).get("queue_reason") == "unready")
+        assert get(api, queued)["state"] == "queued"
+        until(lambda: all(get(api, run_id)["state"] == "queued" for run_id in held))
+        assert events(api, queued, "turn.started") == []
+        heal(one, worker)
+        until(lambda: readiness(worker) == (200, "ok"))
+        for run_id in (queued, *held):
+            ended = over(api, run_id)
+            assert ended["state"] == "succeeded", ended.get("error")
+        until(lambda: states(api) == {("alive", None)})
+
+
+@pytest.mark.parametrize("how", ["full", pytest.param("read-only", marks=pytest.mark.long)])
+def test_a_sick_worker_leaves_the_turns_to_a_well_one(fleet: Fleet, api: httpx.Client, how: str) -> None:
+    harm, heal, _ = SICK[how]
+    one, two = fleet.machine("one"), fleet.machine("two")
+    with small_disks(one), one.worker("--slots", "8", env=ENV) as worker:
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        harm(one, worker)
+        first = [start(api, "quick") for _ in range(6)]
+        with two.worker("--slots", "1", env=ENV):
+            more = [start(api, "quick") for _ in range(6)]
+            for run_id in (*first, *more):
+                ended = over(api, run_id)
+                assert ended["state"] == "succeeded", ended.get("error")
+                assert (two.runs / run_id).is_dir()
+        heal(one, worker)
+
+
+def test_without_the_object_store_servers_are_ready_and_workers_are_not(
+    fleet: Fleet, api: httpx.Client, bucket: Bucket
+) -> None:
+    """All servers share it: a load balancer would have none left, not even to read runs."""
+    one = fleet.machine("one")
+    with one.worker("--slots", "1", env=ENV) as worker:
+        run_id = start(api, "held")
+        until(lambda: get(api, run_id)["state"] == "running")
+        bucket.turn(Door.REFUSING)
+        (fleet.folder / "go").touch()
+        until(lambda: "cannot be stored, trying again" in worker.stderr)
+        until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 503)
+        until(lambda: httpx.get(f"{api.base_url}/readyz", timeout=120).json()["files"] == "FILES_UNAVAILABLE")
+        served = httpx.get(f"{api.base_url}/readyz", timeout=120)
+        assert (served.status_code, served.json()["ready"]) == (200, True)
+        assert get(api, run_id)["state"] == "running"
+        bucket.turn(Door.OPEN)
+        assert over(api, run_id)["state"] == "succeeded"
+        until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 200)
+        told = worker.stderr
+    # It was tried every second, by several loops.
+    assert told.count("cannot be stored, trying again") == 1
+    assert told.count("the store of files can be used again") == 1
+    assert f"run={run_id}" in told
+
+
+def empty(folder: Path) -> None:
+    for each in folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+@pytest.mark.parametrize("which", ["runs", pytest.param("data", marks=pytest.mark.long)])
+def test_a_worker_whose_folder_is_emptied_loses_no_run(fleet: Fleet, api: httpx.Client, which: str) -> None:
+    one = fleet.machine("one")
+    with one.worker("--slots", "2", env=ENV) as worker:
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        held = start(api, "asking")
+        until(lambda: list((one.runs / held / "home" / ".scripted").rglob("*.jsonl")))
+        empty(one.data_dir if which == "data" else one.runs)
+        (fleet.folder / "go").touch()
+        reach(api, held, "waiting_user")
+        assert reply(api, held, "red").status_code == 202
+        for run_id in (held, *(start(api, "quick") for _ in range(4))):
+            ended = over(api, run_id)
+            assert ended["state"] == "succeeded", ended.get("error")
+        until(lambda: readiness(worker) == (200, "ok"))
+
+
+def test_a_worker_whose_data_folder_is_removed_makes_it_again(fleet: Fleet, api: httpx.Client) -> None:
+    one = fleet.machine("one")
+    with one.worker(env=ENV) as worker:
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        shutil.rmtree(one.data_dir)
+        for run_id in [start(api, "quick") for _ in range(4)]:
+            ended = over(api, run_id)
+            assert ended["state"] == "succeeded", ended.get("error")
+        until(lambda: readiness(worker) == (200, "ok"))
+        assert one.data_dir.is_dir()
+        assert "starts no turns for now" in worker.stderr
