@@ -26,7 +26,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test long postgres storm storm-fleet nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test long postgres storm storm-fleet upgrade-check nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients
 
 storm-fleet: $(VENV)/.dev $(SYSTEM) ## the same over two servers, three workers, PostgreSQL and an object store, which fail 200 times
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --fleet --kills $(FLEET_KILLS) $(if $(SEED),--seed $(SEED))
+
+upgrade-check: $(VENV)/.dev $(SYSTEM) ## run the version FROM=<git ref> beside this one on PostgreSQL, and finish its runs; the last line is the figures
+	@PYTHONPATH=tests $(BIN)/python tools/upgrade_check.py $(FROM)
 
 nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle state machine, and engines that print up to the limit
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)

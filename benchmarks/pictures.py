@@ -1,4 +1,4 @@
-"""The pictures and tables of the performance page, made from the JSON documents of the benchmarks.
+"""The pictures and tables of the pages about performance and scale, made from the JSON documents of the benchmarks.
 
 python benchmarks/pictures.py [--results benchmarks/results] [--docs docs]
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from charts import Axis, Series, linear, logarithmic, plot
 from report import short
+from scale import arithmetic
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- figures: made by `make bench` from benchmarks/results, not to be edited -->"
@@ -29,6 +30,11 @@ ORDER = (
     "server",
     "finished_runs",
     "waiting_runs",
+    "fleet",
+    "turn_costs",
+    "waiting_in_postgres",
+    "listeners",
+    "backlog",
     "large_data",
     "spawning",
     "snapshots",
@@ -108,6 +114,41 @@ def by_clients(document: Document) -> str:
     )
 
 
+def by_workers(document: Document) -> str:
+    """Turns of a fleet against its workers, with Procrastinate alone and the floor."""
+    turns, bare = (
+        [row for row in document["rows"] if row["unit"] == "/s" and row["what"].startswith(start)]
+        for start in ("turns", "empty jobs")
+    )
+    series = [
+        _line("turns of a fleet", turns),
+        _line("empty jobs of Procrastinate alone", bare),
+        _line(document["floor_is"], turns, floor=True),
+    ]
+    workers = [row["x"] for row in turns]
+    return plot(
+        document["title"],
+        _where(document),
+        Axis(label="workers", low=min(workers), high=max(workers), ticks=tuple(workers), log=True),
+        linear("per second", [value for each in series for _, value in each.points]),
+        series,
+    )
+
+
+def by_listeners(document: Document) -> str:
+    """Commits against the number of programs that listen."""
+    rows = document["rows"]
+    series = [_line("with a notification", rows), _line(document["floor_is"], rows, floor=True)]
+    counts = [row["x"] for row in rows]
+    return plot(
+        document["title"],
+        _where(document),
+        Axis(label="listening programs", low=min(counts), high=max(counts), ticks=tuple(counts), log=True),
+        linear("commits per second", [value for each in series for _, value in each.points]),
+        series,
+    )
+
+
 def _line(name: str, rows: Sequence[Any], *, floor: bool = False) -> Series:
     figures = [row["floor"] if floor else row for row in rows]
     return Series(
@@ -128,6 +169,8 @@ PICTURES: Mapping[str, Callable[[Document], str]] = {
     "throughput": by_slots,
     "server": by_waiting,
     "events": by_clients,
+    "fleet": by_workers,
+    "listeners": by_listeners,
 }
 
 
@@ -141,12 +184,20 @@ def section(document: Document) -> str:
     if name in PICTURES:
         lines += [f"![{document['title']}](../images/bench-{name}.svg)", ""]
     lines += [
-        f"`{document['command']}`, {document['date']}. The floor: {document['floor_is']}.",
+        f"`{document['command']}`, {document['date']}. The floor: {document['floor_is']}.{_disturbed(document)}",
         "",
         "| what | median | 10 to 90 of 100 | 99 of 100 | floor | ratio |",
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *map(_table_row, document["rows"])])
+
+
+def _disturbed(document: Document) -> str:
+    """What to say if the machine was not idle when the benchmark began."""
+    load = document.get("load", 0)
+    if load < document["machine"]["cores"]:
+        return ""
+    return f" Other programs kept the machine busy (load {load:.0f}), so only the ratios and counts mean something."
 
 
 def _table_row(row: Mapping[str, Any]) -> str:
@@ -156,7 +207,7 @@ def _table_row(row: Mapping[str, Any]) -> str:
     floor = short(row["floor"]["median"]) if row["floor"] else ""
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.0%}" if row["more_is_better"] else f"{row['ratio']:.2f}x"
     # The documents name rows by one pattern, such as `1 runs, 100 clients each`, so that they can be compared.
-    what = re.sub(r"\b1 (run|slot|client)s\b", r"1 \1", row["what"])
+    what = re.sub(r"\b1 (run|slot|client|worker|listener)s\b", r"1 \1", row["what"])
     return f"| {what} | {short(row['median'])} {row['unit']} | {spread} | {p99} | {floor} | {ratio} |"
 
 
@@ -212,10 +263,16 @@ def write(results: Path, docs: Path) -> None:
     for name in names:
         if name in PICTURES:
             (docs / "images" / f"bench-{name}.svg").write_text(PICTURES[name](found[name]))
-    text_file = docs / "explanation" / "performance.md"
-    before, _, rest = text_file.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    text_file.write_text(before + page([found[name] for name in names]) + after)
+    explanation = docs / "explanation"
+    _fill(explanation / "performance.md", page([found[name] for name in names]))
+    if figures := arithmetic(found):
+        _fill(explanation / "scale.md", "\n\n".join((BEGIN, figures, END)))
+
+
+def _fill(file: Path, figures: str) -> None:
+    """Put the figures between their marks."""
+    before, _, rest = file.read_text().partition(BEGIN)
+    file.write_text(before + figures + rest.partition(END)[2])
 
 
 if __name__ == "__main__":

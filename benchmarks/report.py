@@ -82,6 +82,8 @@ class Report:
     floor_is: str
     """What the floor of the rows is, in a few words."""
     rows: list[Row] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    """How many processes wanted a processor in the minute before."""
 
     def add(self, what: str, unit: str, samples: Sequence[float], floor: Sequence[float] = (), **more: Any) -> None:
         self.rows.append(Row(what=what, unit=unit, samples=tuple(samples), floor=tuple(floor), **more))
@@ -117,6 +119,7 @@ class Report:
             "command": " ".join(("python", f"benchmarks/{self.name}.py", *_without_json(sys.argv[1:]))),
             "date": datetime.now(UTC).date().isoformat(),
             "machine": machine(),
+            "load": round(self.load, 1),
             "parameters": {
                 name: value if isinstance(value, int | float) else str(value) for name, value in parameters.items()
             },

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,19 +44,16 @@ def prepare(folder: Path, engine: str = INSTANT) -> Path:
     return program
 
 
-class Server:
-    def __init__(self, folder: Path, data_dir: Path, config: str, command: list[str]) -> None:
-        file = folder / f"askback-{data_dir.name}.toml"
-        engine = f"[engines.scripted]\ncommand = {json.dumps(command)}\n"
-        file.write_text(f"skills_dir = ['skills']\n{config}\n{engine}")
-        argv = [sys.executable, "-c", SERVE, "--port=0", "--json", f"--config={file}", f"--data-dir={data_dir}"]
+class Program:
+    """A program of Askback that serves its health: a server or a worker."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         began = time.perf_counter()
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        told = None if env is None else {**os.environ, **env}
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=told)
         assert self.process.stdout is not None
-        self.data_dir = data_dir
-        told = json.loads(self.process.stdout.readline())
-        self.url, self.token = told["url"], told["token"]
-        self.address = self.url.removeprefix("http://")
+        self.told = json.loads(self.process.stdout.readline())
+        self.url = self.told["url"]
         while not self._is_healthy():
             time.sleep(0.005)
         self.start_sec = time.perf_counter() - began
@@ -66,6 +63,12 @@ class Server:
             return bool(httpx.get(f"{self.url}/healthz").json()["status"] == "ok")
         except httpx.TransportError:
             return False
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def rss_mb(self) -> float:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -80,9 +83,26 @@ class Server:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
     def cpu_sec(self) -> float:
-        """Of the server's own process, without its children."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        """Of the program's own process, without its children."""
+        return cpu_sec(self.process.pid)
+
+
+def cpu_sec(pid: int, *, with_ended_children: bool = False) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(each) for each in fields[11 : 15 if with_ended_children else 13]) / TICK
+
+
+class Server(Program):
+    def __init__(self, folder: Path, data_dir: Path, config: str, command: list[str]) -> None:
+        file = folder / f"askback-{data_dir.name}.toml"
+        engine = f"[engines.scripted]\ncommand = {json.dumps(command)}\n"
+        file.write_text(f"skills_dir = ['skills']\n{config}\n{engine}")
+        super().__init__(
+            [sys.executable, "-c", SERVE, "--port=0", "--json", f"--config={file}", f"--data-dir={data_dir}"]
+        )
+        self.data_dir = data_dir
+        self.token = self.told["token"]
+        self.address = self.url.removeprefix("http://")
 
     def started(self, run_id: str) -> int:
         """When the run's engine executed its first instruction the last time, in nanoseconds."""
@@ -99,10 +119,7 @@ def served(
     try:
         yield server
     finally:
-        server.process.terminate()
-        server.process.wait()
-        assert server.process.stdout is not None
-        server.process.stdout.close()
+        server.stop()
 
 
 # What clients do.

@@ -20,12 +20,15 @@ class Connection:
         self._head = f"Host: {host}\r\nAuthorization: Bearer {token}\r\n"
 
     async def get(self, path: str) -> Any:
+        return json.loads(await self.get_text(path))
+
+    async def get_text(self, path: str) -> bytes:
         return await self._ask("GET", path, b"")
 
     async def post(self, path: str, body: Any) -> Any:
-        return await self._ask("POST", path, json.dumps(body).encode())
+        return json.loads(await self._ask("POST", path, json.dumps(body).encode()))
 
-    async def _ask(self, method: str, path: str, body: bytes) -> Any:
+    async def _ask(self, method: str, path: str, body: bytes) -> bytes:
         content = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
         self._writer.write(f"{method} {path} HTTP/1.1\r\n{self._head}{content}\r\n".encode() + body)
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -33,7 +36,7 @@ class Connection:
         answer = await self._reader.readexactly(length)
         if head.split()[1][0] != "2":
             raise RuntimeError(f"{method} {path}: {answer.decode()}")
-        return json.loads(answer)
+        return answer
 
 
 @asynccontextmanager

@@ -16,8 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support import postgres
 from support.data_folder import ASK, FINISH, World
 from support.held_port import HeldPort
+from support.postgres import databases
 from support.program import DEADLINE_SEC, environment, until
 from support.server import Server
 
@@ -104,18 +106,25 @@ def test_a_package_of_skill_runner_is_checked_run_and_called_as_the_guide_says(t
 
 
 @contextmanager
-def proxy(folder: Path, port: int, target: int) -> Iterator[Path]:
-    """nginx with the guide's configuration; other addresses and a certificate made for the test. Yields the latter."""
+def proxy(folder: Path, port: int, *targets: int) -> Iterator[Path]:
+    """nginx with the guide's configuration; other addresses and a certificate made for the test. Yields the latter.
+
+    With several targets, as the guide for several machines changes it.
+    """
     certificate, key = folder / "askback.crt", folder / "askback.key"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=askback.example"]
     more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*request, *more], check=True, capture_output=True, timeout=DEADLINE_SEC)
     (printed,) = blocks("deploy.md", "nginx")
+    printed = printed if len(targets) == 1 else in_front_of_several(printed)
+    ours = {
+        f"server 10.0.0.1{number}:8765": f"server 127.0.0.1:{target}" for number, target in enumerate(targets, start=1)
+    }
     changed = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "/etc/ssl/askback.crt": str(certificate),
         "/etc/ssl/askback.key": str(key),
-        "http://127.0.0.1:8765": f"http://127.0.0.1:{target}",
+        **({"http://127.0.0.1:8765": f"http://127.0.0.1:{targets[0]}"} if len(targets) == 1 else ours),
     }
     for old, new in changed.items():
         assert printed.count(old) == 1
@@ -173,6 +182,57 @@ def test_events_flow_through_the_proxy_and_the_page_is_secure(tmp_path: Path) ->
         assert "; secure" in cookie.lower()
         upload = client.post("/v1/uploads", files={"file": ("big.bin", b"x" * 5_000_000)})
         assert upload.status_code == 201
+
+
+def in_front_of_several(printed: str) -> str:
+    """The configuration for one server, changed as the page says."""
+    upstream, lines = blocks("several-machines.md", "nginx")
+    passing = "proxy_pass http://127.0.0.1:8765;\n"
+    assert printed.count(passing) == 1
+    return upstream + printed.replace(passing, lines)
+
+
+@pytest.mark.skipif(NGINX is None, reason="there is no nginx here")
+def test_no_request_is_lost_at_a_proxy_in_front_of_two_servers_of_which_one_dies(tmp_path: Path) -> None:
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    port = HeldPort()
+    public = f"https://127.0.0.1:{port.number}"
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    with databases.chosen(True):
+        world = World(tmp_path)
+    world.skill([FINISH], name="asks")
+    env, wanted = {"ASKBACK_SERVER__PUBLIC_URL": public}, {"skill": "asks", "engine": "scripted"}
+    with (
+        Server(world, "--no-worker", env=env) as one,
+        Server(world, "--no-worker", env=env) as other,
+        proxy(folder, port.number, one.port, other.port) as certificate,
+        httpx.Client(
+            base_url=public,
+            verify=ssl.create_default_context(cafile=str(certificate)),
+            headers={"authorization": f"Bearer {one.token}"},
+            timeout=DEADLINE_SEC,
+        ) as client,
+    ):
+        made = [until(lambda: _created(client, wanted)) for _ in range(4)]
+        one.kill()
+        made += [_created(client, wanted) for _ in range(6)]
+        assert None not in made
+        listed = client.get("/v1/runs", params={"limit": 50}).json()["items"]
+        assert {each["id"] for each in listed} == set(made)
+        other.kill()
+        assert client.get("/v1/runs").status_code == 502
+
+
+def test_the_address_of_the_database_is_read_from_the_settings_file(tmp_path: Path) -> None:
+    address = "postgresql://askback@db.example/askback?sslmode=verify-full&sslrootcert=/etc/askback/db-ca.crt"
+    (settings,) = (block for block in blocks("several-machines.md", "toml") if "database" in block)
+    assert address in settings
+    (tmp_path / "askback.toml").write_text(settings)
+    (line,) = (block for block in blocks("postgresql.md", "sh") if block.startswith("ASKBACK_DATABASE=$("))
+    line = line.replace("/etc/askback/askback.toml", str(tmp_path / "askback.toml"))
+    assert shell(World(tmp_path), f'{line}printf %s "$ASKBACK_DATABASE"') == address
 
 
 def _sign_in(client: httpx.Client, token: str) -> str:

@@ -37,7 +37,7 @@ LAYERS = (
 """From the top. A unit imports units of lower layers only, never its neighbours."""
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
-SECTIONS = ("setting_sections", "notification_sections")
+SECTIONS = ("setting_addresses", "setting_sections", "notification_sections")
 READS_SETTINGS = {"bootstrap", "cli"}
 USES_CLIENT = {"cli", "mcp"}
 """The client is for programs outside; of ours only these talk to a server."""

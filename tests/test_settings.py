@@ -194,6 +194,14 @@ def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
         (b'[server]\npublic_url = "http://localhost:99999"', "server.public_url: port out of range"),
         (b'[engines.codex]\neffort = "-x"', "engines.codex.effort: must look like high"),
         (b'[telegram]\ntoken = "x"', "telegram.token: must look like 123456789:"),
+        (b'files = "shared/files"', "files: a folder must be absolute, such as /mnt/askback"),
+        (b'files = "~/files"', "files: a folder must be absolute, such as /mnt/askback"),
+        (b'files = "file://files"', "files: a folder must be absolute, such as /mnt/askback"),
+        (b'files = "ftp://files"', "files: must look like s3://bucket/askback"),
+        (b'runs_dir = "runs"', "runs_dir: must be absolute, such as /var/lib/askback/runs"),
+        (b"[fleet]\nlease_sec = 1", "fleet.lease_sec: must be greater than or equal to 5"),
+        (b'[worker]\nengines = "codex"', 'worker.engines: must be a list, such as ["one", "two"]'),
+        (b"[worker]\nslots = 3", "worker.slots: there is no such setting; valid settings: host, port, engines"),
         (b'[engines]\ncodex = "x"', "engines.codex: must be a table"),
         (b'[engines.codex]\ncommand = "codex --fast"', 'engines.codex.command: must be a list, such as ["one", "two"]'),
         (b"[retention]\nyears = 1", "retention.years: there is no such setting; valid settings: days, max_gb"),
@@ -204,6 +212,49 @@ def test_a_file_that_cannot_be_taken_is_told(tmp_path: Path, content: bytes, say
     path.write_bytes(content)
     (problem,) = problems_of(path)
     assert says in problem
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:geh@eim@db.example/askback",
+        "postgresql://me:geh/eim@db.example/askback",
+        "postgresql://me:geh?eim@db.example/askback",
+        "postgresql://me:geh?eim=x@db.example/askback",
+        "postgresql://me:geh#eim@db.example/askback",
+        "postgresql://me:geh[eim@db.example/askback",
+    ],
+)
+def test_a_password_that_would_be_misread_is_refused_and_not_shown(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("ASKBACK_DATABASE", "DATABASE_URL"):
+        with monkeypatch.context() as env:
+            env.setenv(variable, address)
+            (problem,) = problems_of()
+            assert problem.startswith("database: a special character in its user or password must be percent-encoded")
+            assert "eim" not in problem
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:geh%40e:im@db.example:5432/askback",
+        "postgresql://me@/askback?host=/run/postgresql",
+        "postgresql:///askback?user=me@tenant",
+        "postgresql://db.example:5432/askback?user=me@tenant",
+        "postgres://me@[::1]:5432,other:5433/askback?sslmode=require",
+    ],
+)
+def test_an_address_that_libpq_reads_as_it_is_meant_is_taken(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASKBACK_DATABASE", address)
+    assert load().database == address
+
+
+def test_a_home_may_be_named_in_the_path_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(write(tmp_path / "mine.toml", 'runs_dir = "~/runs"')).runs == Path.home() / "runs"
+    monkeypatch.setenv("ASKBACK_RUNS_DIR", "runs")
+    assert "runs_dir: must be absolute" in problems_of()[0]
 
 
 def test_an_empty_path_is_not_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

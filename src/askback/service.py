@@ -35,7 +35,8 @@ from askback.installed.engines import EnginesHere
 from askback.process.homes import Homes
 from askback.process.locks import is_held
 from askback.process.pools import Checkpoint, Pools
-from askback.process.stored_artifacts import RunArtifacts, artifacts_of
+from askback.process.stored_artifacts import RunArtifacts, artifacts_of, has_artifacts_of
+from askback.process.stored_run import FilesElsewhere
 from askback.process.tree import Tree
 from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool
@@ -299,7 +300,11 @@ class Service:
         run = await self.store.get(run_id)
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
-        artifacts = tuple(await self.artifacts(run_id))
+        try:
+            artifacts = tuple(await self.artifacts(run_id))
+        except FilesElsewhere:
+            # The data is here, and the list of artifacts says why it is not.
+            artifacts = ()
         data, changes = await self.store.result(run_id), await self.changes(run)
         return Result(run=run, data=data, artifacts=artifacts, changes=changes)
 
@@ -315,7 +320,7 @@ class Service:
         turn = run.attempt_number if run.state is RunState.RUNNING else None
 
         def look(checkpoint: Checkpoint) -> list[Artifact]:
-            view = self._artifacts_of(run_id)
+            view = self._artifacts_of(run)
             return with_turns(view.index(), itertools.islice(view.artifacts(checkpoint), MAX_LISTED), turn)
 
         found = await self.pools.files.run_abandonable(look)
@@ -329,20 +334,24 @@ class Service:
 
     async def versions(self, run_id: str, path: str) -> Sequence[Version]:
         """The versions of one artifact at the ends of turns, oldest first."""
-        await self.store.get(run_id)
-        return await self.pools.files.run(lambda: self._history(run_id, path)[1])
+        run = await self.store.get(run_id)
+        return await self.pools.files.run(lambda: self._history(run, path)[1])
 
     async def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
         """What has changed between the ends of two turns; `to_turn` None: until now. None if a content is not kept."""
-        had = (await self.store.get(run_id)).attempt_number
+        run = await self.store.get(run_id)
+        had = run.attempt_number
         turns = {"from": from_turn, "to": to_turn}
         if missing := [f"{name}: there is no turn {turn}" for name, turn in turns.items() if turn and turn > had]:
             raise Invalid(RefusalCode.INPUT_INVALID, f"the last turn of run {run_id} is {had}", missing)
-        return await self.pools.files.run(self._diff, run_id, path, from_turn, to_turn)
+        return await self.pools.files.run(self._diff, run, path, from_turn, to_turn)
 
-    def _artifacts_of(self, run_id: str) -> RunArtifacts:
-        """Call it in a thread."""
-        return artifacts_of(self._workspaces.of(run_id))
+    def _artifacts_of(self, run: Run) -> RunArtifacts:
+        """Call it in a thread. Raises `FilesElsewhere`."""
+        workspace = self._workspaces.of(run.id)
+        if run.ended_unstored and not has_artifacts_of(workspace):
+            raise FilesElsewhere(run.id)
+        return artifacts_of(workspace)
 
     def _opened(self, run_id: str, path: str, view: RunArtifacts) -> BinaryIO:
         opened = view.open(path)
@@ -350,15 +359,15 @@ class Service:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
         return opened
 
-    def _history(self, run_id: str, path: str) -> tuple[RunArtifacts, Sequence[Version]]:
-        view = self._artifacts_of(run_id)
+    def _history(self, run: Run, path: str) -> tuple[RunArtifacts, Sequence[Version]]:
+        view = self._artifacts_of(run)
         known = view.index().get(path, ())
         if not known:
-            self._opened(run_id, path, view).close()
+            self._opened(run.id, path, view).close()
         return view, known
 
-    def _diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
-        versions, known = self._history(run_id, path)
+    def _diff(self, run: Run, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
+        versions, known = self._history(run, path)
 
         def text_at(turn: int) -> str | None:
             return versions.text(next((each for each in reversed(known) if each.turn <= turn), None))
@@ -368,14 +377,13 @@ class Service:
         return None if before is None or after is None else diff(before, after)
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
-        await self.store.get(run_id)
-        return await self.pools.files.run(lambda: self._opened(run_id, path, self._artifacts_of(run_id)))
+        run = await self.store.get(run_id)
+        return await self.pools.files.run(lambda: self._opened(run_id, path, self._artifacts_of(run)))
 
     async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""
-        await self.store.get(run_id)
-        pool = self.pools.zipping
-        bundle = await pool.run_abandonable(lambda checkpoint: self._artifacts_of(run_id).bundle(max_bytes, checkpoint))
+        run, pool = await self.store.get(run_id), self.pools.zipping
+        bundle = await pool.run_abandonable(lambda checkpoint: self._artifacts_of(run).bundle(max_bytes, checkpoint))
         return bundle.pieces(pool)
 
     def queue_reason(self, run: Run) -> str | None:

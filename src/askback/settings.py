@@ -41,6 +41,7 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import RunState
 from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
 from askback.notification_sections import NotificationSettings, ReminderSettings, TelegramSettings, WebhookSettings
+from askback.setting_addresses import check_database, check_files, check_runs_dir
 from askback.setting_sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
@@ -139,7 +140,7 @@ class Settings(BaseSettings):
         None,
         description=(
             "The folder in which engines work, one folder per run; default: `runs` in the data folder. Sessions of engines"
-            " contain this path, so it must be the same on all machines that share a database."
+            " contain this path, so it must be absolute, and the same on all machines that share a database."
         ),
     )
     slots: int = Field(
@@ -270,6 +271,10 @@ class Settings(BaseSettings):
         if problems:
             raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
         return given
+
+    _check_database = field_validator("database")(check_database)
+    _check_files = field_validator("files", mode="before")(check_files)
+    _check_runs_dir = field_validator("runs_dir")(check_runs_dir)
 
     @field_validator("skills_dir", "workdirs", mode="before")
     @classmethod
@@ -462,6 +467,11 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
     return {**taken, **added}
 
 
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of these variables that this program has."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables whose names suggest a secret."""
     return tuple(value for name, value in environment.items() if _SECRET_NAME.search(name))
@@ -566,10 +576,14 @@ def _variable(path: Sequence[str]) -> str:
 
 
 def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The document of a file with its relative paths resolved against `base`, the folder of the file."""
+    """The document of a file with its relative paths resolved against `base`, the folder of the file.
 
-    def from_base(_: str, path: Any) -> Any:
-        return str(base / path) if isinstance(path, str) and path and not path.startswith("~") else path
+    `runs_dir` must not be relative.
+    """
+
+    def from_base(key: str, path: Any) -> Any:
+        as_given = key == "runs_dir" or not isinstance(path, str) or not path or path.startswith("~")
+        return path if as_given else str(base / path)
 
     anchored: dict[str, Any] = setting_types.with_paths(Settings, document, (), from_base)
     return anchored

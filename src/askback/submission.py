@@ -17,7 +17,7 @@ from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, entry
 from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json
-from askback.core.labels import NOT_INHERITED, check_labels, label_problems, restricted
+from askback.core.labels import INTERNAL, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
 from askback.core.run_env import env_problems
 from askback.core.runs import (
@@ -393,7 +393,7 @@ def _labels(wanted: Submission, source: Run | None) -> dict[str, str]:
     given = wanted.labels
     if given is None:
         inherited = {} if source is None else source.labels
-        given = {name: value for name, value in inherited.items() if name not in NOT_INHERITED}
+        given = {name: value for name, value in inherited.items() if name not in INTERNAL}
     labels = restricted(given, wanted.fixed_labels)
     check_labels(labels)
     return labels

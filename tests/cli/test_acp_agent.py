@@ -31,6 +31,7 @@ FORM = {
     "ask": {
         "interaction_id": "trip",
         "prompt": "Your trip",
+        "context": "The hotel has four nights.",
         "questions": [
             {"id": "pace", "prompt": "Which pace?", "options": ["slow", "fast"]},
             {"id": "nights", "prompt": "How many nights?", "kind": "integer"},
@@ -328,7 +329,7 @@ def test_a_form_is_one_elicitation(world: World, server: Server, client: Client)
             (run,) = client.list_runs(labels={"acp-session": session})
             assert client.interactions(run.id)[0].response == {"pace": "fast", "nights": 3}
             ((message, mode),) = editor.elicited
-            assert message == "Your trip"
+            assert message == "Your trip\n\nThe hotel has four nights."
             assert mode["requestedSchema"]["required"] == ["pace", "nights"]
 
     run_async(main)

@@ -15,6 +15,7 @@ from askback.cli.system_user import system_user
 from askback.client import Client, Run
 from support.data_folder import ASK, FINISH, World
 from support.program import RUN_ID, Ran, Started, Terminal, askback, until
+from support.receiver import Receiver, receiving
 from support.server import Server
 
 TALKING = (["runs"], ["show", "x"], ["watch", "x"], ["inbox"], ["cancel", "x"], ["delete", "x"])
@@ -87,9 +88,21 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path, words: list[str]
     for ran in (by_option, by_environment):
         assert ran.code == 3
         assert (
-            "no server responds at http://127.0.0.1:1; start one with: askback serve, or name one with --url"
-            in ran.stderr
-        )
+            "no server responds at http://127.0.0.1:1: nothing listens there, the connection was refused; start one with:"
+            " askback serve, or name one with --url"
+        ) in ran.stderr
+
+
+def test_something_else_at_the_address_is_told_with_what_to_check(tmp_path: Path) -> None:
+    for status, said in (
+        (404, "check the address in --url"),
+        (502, "a proxy sends this if it cannot reach the server"),
+    ):
+        with receiving(Receiver(answers=[status])) as other:
+            told = askback(World(tmp_path), "runs", "--url", other.url)
+        assert told.code != 0
+        assert f"returned status {status}, not from an Askback server" in told.stderr
+        assert said in told.stderr
 
 
 def test_a_server_is_chosen_by_option_before_the_environment(server: Server, tmp_path: Path) -> None:

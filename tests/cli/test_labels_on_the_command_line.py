@@ -46,6 +46,23 @@ def test_a_run_of_this_program_has_the_labels_of_the_command(world: World) -> No
     assert kept["labels"] == {"customer": "a=b", "plan": "trial"}
 
 
+def test_labels_of_programs_are_not_shown_to_people(world: World, server: Server) -> None:
+    labels = {"mcp_call": "1a2b", "acp-session": "3c4d"}
+    with server.client() as client:
+        marked = client.create_run("asking", engine="scripted", mode="interactive", labels={"team": "red", **labels})
+        plain = client.create_run("asking", engine="scripted", mode="interactive", labels=labels)
+        for run in (marked, plain):
+            client.wait(run.id)
+        listed = askback(world, "inbox", "--label", "mcp_call=1a2b")
+        assert f"run {marked.id}: asking on scripted · team=red\n" in listed.stdout
+        assert f"run {plain.id}: asking on scripted\n" in listed.stdout
+        assert "  labels   team=red\n" in askback(world, "show", marked.id).stdout
+        assert "labels" not in askback(world, "show", plain.id).stdout
+        assert askback(world, "show", plain.id, "--json").json["labels"] == labels
+        for run in (marked, plain):
+            client.cancel(run.id)
+
+
 @pytest.mark.contract("N-5")
 @pytest.mark.parametrize(
     ("word", "said"),

@@ -49,7 +49,7 @@ def test_tables_are_created_by_a_command_and_used_by_runs(world: World, empty: s
     skill = world.skill([ASK], [FINISH])
     refused = on(empty, world, "run", skill, "--engine", "scripted")
     assert refused.code == 1
-    assert "askback database upgrade" in refused.stderr
+    assert "has no tables yet; create them with: askback database upgrade" in refused.stderr
     assert on(empty, world, "database", "status", "--json").json["fits"] is False
     status = on(empty, world, "database", "status")
     assert (status.code, "askback database upgrade" in status.stderr) == (1, True)
@@ -116,26 +116,35 @@ def test_no_other_folder_joins_while_the_first_one_alone_has_files(world: World,
 def test_a_newer_format_is_refused_and_left_unchanged(world: World, empty: str, server: PostgresServer) -> None:
     on(empty, world, "database", "upgrade")
     name = empty.partition("@/")[2].partition("?")[0]
-    server.execute("INSERT INTO askback.migrations (version) VALUES (99)", name)
+    server.execute("INSERT INTO askback.migrations (version) VALUES (98)", name)
+    assert on(empty, world, "runs").code == 0, "it is additive"
+    server.execute("INSERT INTO askback.migrations (version, oldest) VALUES (99, 90)", name)
     for words in (("runs",), ("database", "upgrade"), ("database", "status")):
         refused = on(empty, world, *words)
         assert refused.code == 1
-        assert "newer Askback (format 99" in refused.stderr
+        assert "newer Askback for programs that know format 90" in refused.stderr
 
 
 def test_a_queue_that_does_not_fit_is_refused(world: World, empty: str, server: PostgresServer) -> None:
     made = on(empty, world, "database", "upgrade", "--json").json
     assert made["queue_format"] == made["needed_queue_format"]
     name = empty.partition("@/")[2].partition("?")[0]
-    [(last,)] = server.execute("SELECT max(name) FROM askback.queue_migrations", name)
+    names = [each for (each,) in server.execute("SELECT name FROM askback.queue_migrations ORDER BY name", name)]
+    post, last = [max(each for each in names if kind in each) for kind in ("_post_", "_pre_")]
+    server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{post}'", name)
+    status = on(empty, world, "database", "status", "--json").json
+    assert (status["fits"], status["waiting_steps"]) == (True, [post]), "it is for when no older program is alive"
     server.execute(f"DELETE FROM askback.queue_migrations WHERE name = '{last}'", name)
     assert on(empty, world, "database", "status", "--json").json["fits"] is False
     assert "askback database upgrade" in on(empty, world, "runs").stderr
-    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES ('{last}'), ('99.00.00_01_later')", name)
+    restored = f"('{last}'), ('{post}'), ('98.00.00_01_pre_more')"
+    server.execute(f"INSERT INTO askback.queue_migrations (name) VALUES {restored}", name)
+    assert on(empty, world, "runs").code == 0, "it is additive"
+    server.execute("INSERT INTO askback.queue_migrations (name) VALUES ('99.00.00_50_post_later')", name)
     for words in (("runs",), ("database", "upgrade"), ("database", "status")):
         refused = on(empty, world, *words)
         assert refused.code == 1
-        assert "newer Procrastinate (99.00.00_01_later)" in refused.stderr
+        assert "newer Procrastinate (99.00.00_50_post_later)" in refused.stderr
 
 
 def test_unusable_addresses_are_explained_without_the_password(world: World, server: PostgresServer) -> None:
@@ -146,7 +155,10 @@ def test_unusable_addresses_are_explained_without_the_password(world: World, ser
         f"postgresql://askback:{PASSWORD}@/nowhere{host}": "this database does not exist",
         f"postgresql://nobody-here:{PASSWORD}@/postgres{host}": "this user does not exist",
         f"postgresql://askback:{PASSWORD}@127.0.0.1:1/postgres": "check that the server runs",
-        f"postgresql://askback:{PASSWORD}@/postgres{host}&nonsense={PASSWORD}": "its address is not valid",
+        f"postgresql://askback:{PASSWORD}@/postgres{host}&nonsense={PASSWORD}": "libpq has no option nonsense",
+        f"postgresql://askback:{PASSWORD}@/postgres{host}&sslmod=require": "no option sslmod; did you mean sslmode?",
+        f"postgresql://askback:{PASSWORD}@127.0.0.1:1/x?sslmode=requird": "; correct `database`",
+        f"postgresql://askback:{PASSWORD}%zz@127.0.0.1:1/x": "with special characters percent-encoded",
         f"mysql://askback:{PASSWORD}@db.example/askback": "must look like postgresql://",
     }
     for address, reason in expected.items():

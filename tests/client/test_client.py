@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -404,6 +405,35 @@ def test_a_server_that_is_not_there_is_told_so(url: str) -> None:
 
     with pytest.raises(ServerUnreachable):
         asyncio.run(main())
+
+
+def test_the_reason_why_a_server_cannot_be_reached_is_told_in_words(server: Server) -> None:
+    reasons = {
+        "http://127.0.0.1:1": "nothing listens there, the connection was refused",
+        server.url.replace("http:", "https:"): "it does not speak TLS",
+        "http://no-such-host.invalid": "its host name is unknown",
+        "nonsense": "the address must begin with http:// or https://",
+    }
+    for url, reason in reasons.items():
+        with pytest.raises(ServerUnreachable) as raised, Client(url) as client:
+            client.health()
+        assert reason in raised.value.reason
+
+        async def ask(url: str = url) -> None:
+            async with AsyncClient(url) as client:
+                await client.health()
+
+        with pytest.raises(ServerUnreachable) as raised:
+            asyncio.run(ask())
+        assert reason in raised.value.reason
+
+
+def test_a_host_that_accepts_and_never_answers_is_told_apart() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerUnreachable) as raised, Client(url, timeout_sec=0.2) as client:
+            client.health()
+    assert raised.value.reason == "it did not respond in time"
 
 
 def test_following_a_server_that_never_was_there_ends_at_once() -> None:

@@ -128,6 +128,16 @@ def same_views(client: httpx.Client, known: dict[str, Any]) -> None:
     assert {"token.create", "skill.install", "run.cancel"} <= set(actions)
 
 
+def test_the_store_of_files_goes_on_with_the_imported_runs(world: World, address: str, tmp_path: Path) -> None:
+    env = {"ASKBACK_FILES": str(tmp_path / "stored")}
+    with Server(world, env=env) as server:
+        assert server.stop() == 0
+    before = askback(world, "files", "status", "--json", env=env).json
+    assert before["matches"] is True
+    assert importing(world, address).code == 0
+    assert askback(world, "files", "status", "--json", env={**env, "ASKBACK_DATABASE": address}).json == before
+
+
 @pytest.mark.contract("M-10")
 def test_a_server_goes_on_in_postgresql_with_everything_it_had(world: World, address: str) -> None:
     path = world.data_dir / "askback.db"

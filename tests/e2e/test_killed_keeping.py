@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from askback.bootstrap import opened
 from askback.core.runs import Run, RunState
 from askback.files.tree import remove_tree
 from support.data_folder import ASK, World, over, run_async, submit, waiting
@@ -96,7 +97,7 @@ def _kill_and_go_on(folder: Path, moment: str, *, lost: bool) -> None:
         remove_tree(world.data_dir / "runs" / run.id)
 
     async def go_on() -> None:
-        async with world.client() as app:
+        async with opened(world.settings(config), looking=True) as app:
             left = await app.store.get(run.id)
             ended = moment in ("after storing", "after dropping")
             assert left.kept == f"runs/{run.id}/kept/{'2-2' if ended else '1-1'}.tar.zst"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from support import postgres
 from support.api import calling, get, over, reach, reply, start
 from support.data_folder import FINISH, World
 from support.postgres import databases
-from support.program import askback, until, work_folder
+from support.program import Started, askback, until, work_folder
 from support.server import Server
 from support.workers import Worker
 
@@ -42,6 +43,7 @@ def test_a_server_without_a_worker_leaves_runs_to_workers(world: World) -> None:
         assert get(client, run_id)["state"] == "queued"
         with Worker(world, "--slots", "1") as worker:
             reach(client, run_id, "waiting_user")
+            assert worker.told["engines"] == ["scripted"]
             assert reply(client, run_id, "red").status_code == 202
             assert over(client, run_id)["state"] == "succeeded"
             assert worker.get("/healthz").json()["status"] == "ok"
@@ -51,6 +53,32 @@ def test_a_server_without_a_worker_leaves_runs_to_workers(world: World) -> None:
             assert "askback_slots 1.0" in told.text
             assert worker.get("/v1/runs").status_code == 404
             assert worker.kill(signal.SIGTERM) == 0
+
+
+def test_a_reply_says_that_no_worker_has_the_engine(world: World) -> None:
+    world.skill([ASKING], [FINISH], name="asking")
+    with Server(world, "--no-worker") as server, calling(server.url, server.token) as client:
+        runs = [start(client), start(client)]
+        with Worker(world, env={"ASKBACK_FLEET__LEASE_SEC": "30"}) as worker:
+            for run_id in runs:
+                reach(client, run_id, "waiting_user")
+            assert "fleet.lease_sec is 30 here, and 20 for the server on" in worker.stderr
+            assert worker.kill(signal.SIGTERM) == 0
+        until(lambda: client.get("/v1/workers").json()["items"] == [])
+        sent = askback(world, "reply", runs[0], "red")
+        assert f"run {runs[0]} waits for a server or worker that has scripted" in sent.stderr, sent
+        # Without a server, the command looks itself.
+        server.stop()
+        sent = askback(world, "reply", runs[1], "red")
+        assert f"run {runs[1]} waits for a server or worker that has scripted" in sent.stderr, sent
+
+
+def test_a_worker_says_which_engines_are_missing(world: World) -> None:
+    with Started(world, "worker", "--port", "0", "--engines", "scripted,codex", env={"PATH": os.defpath}) as worker:
+        told = until(lambda: worker.stderr if "health:" in worker.stderr else None)
+        assert "  engines: scripted\n" in told
+        assert "  not installed here: codex;" in told
+        assert "connecting to the PostgreSQL database" in told
 
 
 def test_a_drained_worker_ends_its_turn_and_starts_no_other(world: World) -> None:
@@ -99,4 +127,5 @@ def test_workers_and_their_servers_need_postgres(tmp_path: Path) -> None:
         assert told.code == 2
         assert "needs PostgreSQL" in told.stderr
         assert "database" in told.stderr
+    assert "--engines names no engine" in askback(world, "worker", "--engines", " ,").stderr
     assert not world.data_dir.exists()

@@ -293,6 +293,51 @@ def test_an_archive_with_more_than_allowed_is_refused(root: Path, tmp_path: Path
         unpacked(packed(root), tmp_path, ArchiveLimits(max_bytes=999_999))
 
 
+def test_zeros_take_no_more_room_than_where_they_were_packed(root: Path, tmp_path: Path) -> None:
+    """A file with very many holes is packed with its zeros."""
+    with (root / "work" / "scattered").open("wb") as file:
+        for number in range(10_100):
+            file.seek(number << 14)
+            file.write(b"x")
+    found = unpacked(packed(root), tmp_path) / "work" / "scattered"
+    before, after = (root / "work" / "scattered").stat(), found.stat()
+    assert (after.st_size, after.st_blocks) == (before.st_size, pytest.approx(before.st_blocks, rel=0.1))
+    with (root / "work" / "scattered").open("rb") as one, found.open("rb") as other:
+        assert one.read() == other.read()
+
+
+def test_an_archive_without_an_end_is_not_read_to_it(tmp_path: Path) -> None:
+    """Behind the last entry, and between entries, a few bytes can stand for any number of zeros."""
+    content = zstandard.ZstdDecompressor().decompress(archive_of((entry("work/x"), b"x")), 100_000)
+    compressor = zstandard.ZstdCompressor().compressobj()
+    bomb = compressor.compress(content) + b"".join(compressor.compress(bytes(1 << 20)) for _ in range(300))
+    source = io.BytesIO(bomb + compressor.flush())
+    base = tmp_path / "bomb"
+    base.mkdir()
+    with pytest.raises(ArchiveDamaged, match="more bytes"):
+        unpack(source, base, names=("work",), limits=ArchiveLimits(max_bytes=1000, max_entries=100))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_chain_of_headers_is_refused(tmp_path: Path, kind: bytes) -> None:
+    chain = entry("x", kind).tobuf(tarfile.USTAR_FORMAT) * 5000
+    with pytest.raises(ArchiveDamaged):
+        unpacked(zstandard.ZstdCompressor().compress(chain + bytes(2048)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        entry(f"work/{'x' * 300}"),
+        entry("work/x", tarfile.SYMTYPE, ""),
+        entry("work/x", tarfile.SYMTYPE, "x" * 9000),
+    ],
+)
+def test_what_no_file_system_can_have_is_damage(tmp_path: Path, impossible: tarfile.TarInfo) -> None:
+    with pytest.raises(ArchiveDamaged):
+        unpacked(archive_of((impossible, b"")), tmp_path)
+
+
 def test_a_header_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     header = entry("x", tarfile.XHDTYPE)
     header.size = 1 << 40

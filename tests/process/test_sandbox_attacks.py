@@ -17,6 +17,7 @@ from intruder import Intrusion, Plan, counting, got
 
 from askback.process.sandbox import system_calls
 from support.data_folder import World
+from support.object_store import Bucket
 
 pytestmark = pytest.mark.skipif(
     subprocess.run(["bwrap", "--ro-bind", "/", "/", "true"], capture_output=True, check=False).returncode != 0
@@ -128,6 +129,23 @@ def test_other_runs_are_not_read_wherever_the_runs_are(world: World, sandbox: st
         plan: Plan = {"another run": ("read", str(other)), "stored file": ("read", str(stored))}
         settings = f'runs_dir = "{name}/runs"\nfiles = "{name}/stored"\n'
         assert got(Intrusion(world, sandbox, plan, settings=settings).report()) == []
+
+
+@pytest.mark.contract("Q-3")
+def test_files_with_credentials_of_the_store_are_not_read(
+    world: World, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume of secrets is usually open to all users of its container."""
+    with tempfile.TemporaryDirectory(dir="/opt", prefix="askback-test-") as name:
+        Path(name).chmod(0o755)
+        identity = Path(name, "token")
+        identity.write_text("secret")
+        identity.chmod(0o644)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(identity))
+        # What lies around it is not hidden: without the root, no program would start.
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/askback-absent")
+        plan: Plan = {"identity": ("read", str(identity))}
+        assert got(Intrusion(world, "on", plan, settings=f'files = "{bucket.address}"\n').report()) == []
 
 
 @pytest.mark.contract("Q-3")

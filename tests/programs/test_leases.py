@@ -71,10 +71,13 @@ def register_only(address: str, name: str, *, lease_sec: float) -> None:
 def test_a_registered_program_is_alive_for_all_machines_until_it_leaves(address: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with machine(address, tmp_path / "a") as here, machine(address, tmp_path / "b") as there:
+            from askback.store.postgres import queue_schema, steps
+
             name = await here.register(replace(FACTS, labels=("gpu",), engines=("codex",)))
+            formats = {"format": steps.newest(), "queue_format": queue_schema.known()[-1]}
             assert await there.alive({name, "program-unknown"}) == {name}
             (known,) = await there.living()
-            assert (known.name, known.facts) == (name, here.facts)
+            assert (known.name, known.facts) == (name, replace(here.facts, **formats))
             assert known.lease_until is not None
             assert known.lease_until > known.started_at
             await here.leave()
@@ -158,6 +161,26 @@ def test_a_program_whose_row_is_gone_has_lost_its_lease_and_registers_anew(addre
             assert await there.alive({first, second}) == {second}
             assert len(deadlines) == told + 1
             assert deadlines[-1] > boottime()
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("doc", ["null", "[]", "{", '{"kind": "worker"}', '{"offer": []}'])
+def test_a_program_that_cannot_be_understood_is_alive_and_harms_nobody(address: str, tmp_path: Path, doc: str) -> None:
+    """It may be of another version, or somebody has changed its row."""
+
+    async def main() -> None:
+        async with machine(address, tmp_path / "a") as here:
+            own = await here.register(FACTS)
+            register_only(address, "odd", lease_sec=600)
+            databases.server.execute(
+                f"UPDATE askback.programs SET doc = '{doc}', kind = 'new-kind', host = 'there' WHERE name = 'odd'",
+                address.partition("@/")[2].partition("?")[0],
+            )
+            for found in (await here.known(), await here.living()):
+                assert [each.name for each in found] == [own, "odd"]
+                assert (found[1].alive, found[1].facts.host, dict(found[1].facts.offer)) == (True, "there", {})
+            assert await here.alive({"odd"}) == {"odd"}
 
     run_async(main)
 

@@ -43,6 +43,7 @@ _UNDO = {
         "ALTER TABLE queue DROP COLUMN priority",
         "CREATE INDEX queue_lanes ON queue (owner, engine)",
     ),
+    14: ("DROP TABLE file_store",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

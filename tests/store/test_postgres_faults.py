@@ -56,6 +56,20 @@ async def opened(address: str, patience_sec: float = LONG_SEC) -> AsyncIterator[
         await store.close()
 
 
+# A server that was never reached.
+
+
+def test_the_first_wait_is_told_once_with_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    from askback.store.postgres.link import Server
+
+    server = Server("postgresql://me:geheim@127.0.0.1:1/askback", patience_sec=1)
+    with pytest.raises(Unavailable):
+        server.patiently(server.connect)
+    (told,) = [record.getMessage() for record in caplog.records if record.name.startswith("askback.store")]
+    assert told.startswith("waiting for the PostgreSQL database 'askback' on 127.0.0.1:1, for 1 seconds at most: ")
+    assert "geheim" not in told
+
+
 # A connection that is cut.
 
 
@@ -275,6 +289,26 @@ def test_other_programs_learn_whether_a_run_moved_or_only_has_new_events(address
             assert await changes.wait() == {moved.id: None}
             for each in (changes, events):
                 each.close()
+
+    asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage", "two words", "one of unknown-kind", "x moved"])
+def test_a_notification_of_somebody_else_is_no_obstacle(address: str, garbage: str) -> None:
+    """Every user of the database may send one, whatever else is denied."""
+
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other:
+            changes = store.changes()
+            name = address.partition("@/")[2].partition("?")[0]
+            # The connection that listens gets both at once: the second is not to be left for later.
+            databases.server.execute(
+                f"BEGIN; NOTIFY askback, '{garbage}'; NOTIFY askback, 'program moved run-1'; COMMIT", name
+            )
+            assert await changes.wait() == {"run-1": None}
+            run = await create(other, new_run())
+            assert await changes.wait() == {run.id: None}
+            changes.close()
 
     asyncio.run(asyncio.wait_for(main(), LONG_SEC))
 

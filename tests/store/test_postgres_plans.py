@@ -124,5 +124,12 @@ def test_no_list_scans_in_postgres(connection: PostgresConnection) -> None:
             assert scans(connection, statistics.counting(connection, each)[0]) == [], each
 
 
+def test_the_inbox_is_counted_without_its_rows(connection: PostgresConnection) -> None:
+    connection.execute("SET enable_indexscan = off; SET enable_bitmapscan = off")
+    counting = connection.statements("reads")["inbox_count"]
+    plan = [row for (row,) in connection.fetch(f"EXPLAIN {counting}", {"words": None, "labels": None})]
+    assert any("Index Only Scan using runs_waiting_counted" in row for row in plan), plan
+
+
 def test_a_scan_in_postgres_would_be_seen(connection: PostgresConnection) -> None:
     assert scans(connection, "SELECT doc FROM runs WHERE doc = :doc") == ["runs"]

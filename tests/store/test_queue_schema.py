@@ -31,15 +31,15 @@ def make_older(address: str, last: str) -> None:
     """Our tables, and those of a Procrastinate whose last migration was this one."""
     from procrastinate.schema import SchemaManager
 
-    from askback.store.postgres import queue_schema, schema
+    from askback.store.postgres import queue_schema, steps
     from askback.store.postgres.connection import PostgresConnection
 
     with closing(PostgresConnection.open(address)) as connection:
         connection.execute("CREATE SCHEMA askback")
         connection.execute("CREATE TABLE migrations (version BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ DEFAULT now())")
-        for version, script in enumerate(schema.scripts(), 1):
-            connection.raw.execute(script.encode())
-            connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": version})
+        for step in steps.steps():
+            connection.raw.execute(step.script.encode())
+            connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": step.version})
         for name in queue_schema.known():
             if name <= last:
                 connection.raw.execute((Path(SchemaManager.get_migrations_path()) / f"{name}.sql").read_bytes())
@@ -55,7 +55,7 @@ def test_the_tables_of_an_older_procrastinate_are_upgraded(empty: str) -> None:
     async def main() -> None:
         with pytest.raises(Unavailable, match="askback database upgrade"):
             await PostgresStore.open(empty)
-        before = await asyncio.to_thread(upgrade, empty)
+        before = (await asyncio.to_thread(upgrade, empty)).before
         assert not before.fits
         assert before.found == before.known
         after = await asyncio.to_thread(status, empty)

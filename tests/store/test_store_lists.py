@@ -171,6 +171,9 @@ def test_questions_are_filtered_and_counted_by_skill_engine_and_words(open_store
                 (InboxFilter(words="  LISBON über "), ["a"]),
                 (InboxFilter(words="lisbon porto"), []),
                 (InboxFilter(words="write"), ["c"]),
+                (InboxFilter(words="wri\0te"), ["c"]),
+                (InboxFilter(words="\0"), ["a", "b", "c"]),
+                (InboxFilter(words="\ud800"), []),
                 (InboxFilter(skill="\ud800"), []),
             ):
                 assert ids(await store.pending(where=where)) == expected

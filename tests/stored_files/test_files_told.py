@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from support.data_folder import FINISH, World
-from support.object_store import CREDENTIALS, Bucket
+from askback.stored_files.errors import cause
+from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
+from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import Ran, askback, until
 from support.server import Server
 
@@ -36,10 +37,61 @@ def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -
     assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in ran.stdout + ran.stderr
 
 
+def test_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: Bucket) -> None:
+    skill = world.skill([{"finish": {"colour": "red"}}])
+    env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
+    run_id = askback(world, "run", skill, "--engine", "scripted", "--json", env=env).json["id"]
+    assert askback(world, "show", run_id, "--json", env=env).json["artifacts"] == []
+    bucket.turn(Door.REFUSING)
+    shown = askback(world, "show", run_id, env=env)
+    assert shown.code == 0, shown.stderr
+    assert f"run {run_id}: succeeded" in shown.stdout
+    assert "! the files cannot be listed: the file store s3://" in shown.stdout
+    told = askback(world, "show", run_id, "--json", env=env).json
+    assert (told["state"], told["artifacts"]) == ("succeeded", None)
+    assert "cannot be used" in told["files_unavailable"]
+
+
+def test_the_page_of_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: Bucket) -> None:
+    world.skill([ASK], [FINISH], name="asking")
+    env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
+    with Server(world, env=env) as server, server.client() as client:
+        run = client.create_run("asking", engine="scripted", mode="interactive")
+        assert client.wait(run.id).state == "waiting_user"
+        bearer = {"authorization": f"Bearer {server.token}"}
+        for path in (f"/runs/{run.id}", f"/runs/{run.id}/files"):
+            with_files = httpx.get(f"{server.url}{path}", headers=bearer, timeout=DEADLINE_SEC)
+            assert (with_files.status_code, "files-unavailable" in with_files.text) == (200, False)
+            bucket.turn(Door.REFUSING)
+            without = httpx.get(f"{server.url}{path}", headers=bearer, timeout=DEADLINE_SEC)
+            assert (without.status_code, "files-unavailable" in without.text) == (200, True)
+            bucket.turn(Door.OPEN)
+        assert "Which colour?" in httpx.get(f"{server.url}/runs/{run.id}", headers=bearer, timeout=DEADLINE_SEC).text
+
+
 def test_a_skill_is_stored_when_a_command_installs_it(world: World) -> None:
     stored = world.folder / "stored"
     ran = askback(world, "skills", "install", world.skill([FINISH]), "--json", env={"ASKBACK_FILES": str(stored)})
     assert [path.name for path in (stored / "packages").iterdir()] == [f"{ran.json['digest']}.tar.zst"]
+
+
+@pytest.mark.parametrize(
+    ("said_by_library", "cause_of"),
+    [
+        ("Generic S3 error: Missing AccessKeyId", "AWS_ACCESS_KEY_ID is not set"),
+        ("Generic S3 error: Missing SecretAccessKey", "AWS_SECRET_ACCESS_KEY is not set"),
+        ("non-2xx status code: 401 Unauthorized: token=abc", "it answered with status 401; is it an object store?"),
+        ("status code: 403: <Code>AccessDenied</Code>", "it answered AccessDenied"),
+        ("something with a secret", "the request failed"),
+    ],
+)
+def test_causes_are_told_apart(said_by_library: str, cause_of: str) -> None:
+    assert cause(said_by_library) == cause_of
+
+
+def test_an_endpoint_without_tls_is_told(world: World, bucket: Bucket) -> None:
+    _, told = _doctor(world, bucket.address.replace("http://", "https://"))
+    assert "it does not speak TLS" in told["message"]
 
 
 def test_a_wrong_address_of_files_is_a_wrong_setting(world: World) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from askback.core.errors import Invalid
 from askback.process.locks import FileLock
+from askback.process.pools import Abandoned
 from askback.process.stored_artifacts import (
     ArtifactsHere,
     StoredArtifacts,
@@ -91,6 +92,58 @@ def test_contents_that_did_not_change_are_stored_once(
     assert {each.key: each.stored_at for each in open_store().list("runs/run1/contents/")} == before
     raw = [each.key for each in open_store().list("runs/run1/turns/")]
     assert sorted(raw) == ["runs/run1/turns/001-001.tar.zst", "runs/run1/turns/002-002.tar.zst"]
+
+
+def test_files_that_are_longer_than_any_disk_are_left_out(
+    machines: tuple[Workspace, Workspace], open_store: OpenStore
+) -> None:
+    """They consist of holes: an engine makes them at no cost, and all of their zeros would be read and stored."""
+    one, two = machines
+    turn(one, 1, small="x")
+    for name in ("a-huge", "z-huge"):
+        with (one.artifacts_path / name).open("wb") as file:
+            file.truncate(1 << 43)
+    with (one.artifacts_path / "fits").open("wb") as file:
+        file.truncate(20 << 20)
+    assert keep_artifacts(one, "002-002") == 2
+    assert {each.path for each in artifacts_of(two).artifacts()} == {"fits", "small"}
+    assert sum(each.size for each in open_store().list("runs/run1/contents/")) == (20 << 20) + 1
+    # Nothing of the copies is left.
+    assert {path.name for path in one.root.iterdir()} == {"work", "turns", "versions", "stored-turn"}
+
+
+def test_a_list_has_paths_up_to_a_limit(machines: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every machine that shows the artifacts reads the whole list."""
+    monkeypatch.setattr("askback.process.stored_artifacts._MAX_NAMES", 1000)
+    one, two = machines
+    turn(one, 1, **{f"{number}{'x' * 200}": "x" for number in range(8)})
+    assert keep_artifacts(one, "002-002") == 4
+    view = artifacts_of(two)
+    assert len([*view.artifacts()]) == len(view.index()) == 4
+
+
+def test_a_changed_file_is_stored_whatever_its_time_says(machines: tuple[Workspace, Workspace]) -> None:
+    """Packers set fixed times, and an engine can set any."""
+    one, two = machines
+    turn(one, 1, a="version 1.0")
+    before = (one.artifacts_path / "a").stat()
+    (one.artifacts_path / "a").write_text("version 1.1")
+    os.utime(one.artifacts_path / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
+    keep_artifacts(one, "002-002")
+    assert artifacts_of(two).text_now("a") == "version 1.1"
+
+
+def test_storing_is_abandoned_between_two_files(machines: tuple[Workspace, Workspace], open_store: OpenStore) -> None:
+    one, _ = machines
+    turn(one, 1, a="x")
+
+    def checkpoint() -> None:
+        if one.root.joinpath("storing").exists():
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        keep_artifacts(one, "002-002", checkpoint=checkpoint)
+    assert [each.key for each in open_store().list("runs/run1/artifacts/")] == ["runs/run1/artifacts/001-001.json"]
 
 
 def test_a_run_without_artifacts_has_no_list(machines: tuple[Workspace, Workspace], open_store: OpenStore) -> None:

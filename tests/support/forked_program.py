@@ -42,7 +42,11 @@ class Forked:
             {"start": start, "env": env, "cwd": str(cwd), "files": list(map(str, files)), "terminal": terminal}
         )
         self.returncode: int | None = None
+        self._once = threading.Lock()
         self._ending = os.pidfd_open(self.pid)
+
+    def __del__(self) -> None:
+        os.close(self._ending)
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -66,8 +70,9 @@ class Forked:
 
     def _ended(self, timeout: float) -> int | None:
         if self.returncode is None and _readable(self._ending, timeout):
-            self.returncode = _warm_program().ask({"ended": self.pid})
-            os.close(self._ending)
+            with self._once:
+                if self.returncode is None:
+                    self.returncode = _warm_program().ask({"ended": self.pid})
         return self.returncode
 
 

@@ -35,6 +35,13 @@ def missing() -> str | None:
     return None if probe.returncode == 0 else "mount namespaces are not permitted here"
 
 
+def bound(folder: Path, path: Path) -> tuple[str, ...]:
+    """Askback, with the folder at this path, for it alone."""
+    found = shutil.which("unshare")
+    assert found is not None
+    return (found, "--mount", "--propagation", "private", "sh", "-c", _BIND, str(folder), str(path), *ASKBACK)
+
+
 class Fleet:
     """What the machines share: a database, an object store, a token, and the path of the runs' files."""
 
@@ -63,10 +70,7 @@ class Machine(World):
 
     @property
     def program(self) -> tuple[str, ...]:
-        bind = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _BIND)
-        found = shutil.which(bind[0])
-        assert found is not None
-        return (found, *bind[1:], str(self.runs), str(self.fleet.runs_dir), *ASKBACK)
+        return bound(self.runs, self.fleet.runs_dir)
 
     @property
     def env(self) -> dict[str, str]:

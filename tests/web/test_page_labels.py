@@ -38,6 +38,24 @@ def test_a_label_of_the_form_is_a_filter_everywhere(site: Site) -> None:
     assert site.mistakes == []
 
 
+def test_labels_of_programs_are_not_on_the_page(site: Site) -> None:
+    run_id = waiting(site.api, "asking", labels={"number": "internal", "mcp_call": "1a2b", "acp-session": "3c4d"})
+    page = site.open("/?label=number:internal")
+    expect(page.locator(".question .label")).to_have_text(["number: internal"])
+    expect(page.locator(".inbox-row .row-label")).to_have_text(["number: internal"])
+    page.goto(f"{site.url}/runs?label=number:internal")
+    expect(page.locator(".run-row .label")).to_have_text(["number: internal"])
+    page.goto(f"{site.url}/runs/{run_id}")
+    expect(page.locator("a.label")).to_have_text(["number: internal"])
+    page.goto(f"{site.url}/new?skill=asking&again={run_id}")
+    assert page.locator("#labels").input_value().strip() == "number: internal"
+    assert reply(site.api, run_id, "red").status_code == 202
+    over(site.api, run_id)
+    page.goto(f"{site.url}/answered?label=number:internal")
+    expect(page.locator(".answered-row .label")).to_have_text(["number: internal"])
+    assert site.mistakes == []
+
+
 def test_the_inbox_shows_and_filters_labels(site: Site) -> None:
     labels = {"customer": EVIL, "number": "inbox"}
     mine = waiting(site.api, "asking", labels=labels)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, postgres_address, records_of, shelf_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
-from askback.bootstrap.files import blocking_files, open_files
+from askback.bootstrap.files import command_files, open_files
 from askback.bootstrap.fleet import make_fleet, make_offering
 from askback.bootstrap.programs import facts, make_programs
 from askback.bootstrap.roles import Role, check_database
@@ -66,6 +66,7 @@ from askback.webhooks.digests import Digests
 from askback.webhooks.mail_sender import MailServer
 from askback.webhooks.messages import MessageStyle
 from askback.work.deadlines import Deadlines
+from askback.work.earlier_runs import EarlierRuns
 from askback.work.membership import Membership
 from askback.work.prewarm import Prewarming
 from askback.work.retention import Retention, RetentionPolicy
@@ -117,7 +118,8 @@ class App:
     digests: Digests | None
     retention: Retention | None
     sharing: Sharing | None
-    """Only a server or worker with `files` has it."""
+    """Only a server or worker with `files` has it, like `earlier_runs`."""
+    earlier_runs: EarlierRuns | None
     telegram: TelegramBot | None
     """Only a server with a bot in its settings has it."""
 
@@ -153,6 +155,8 @@ class App:
         yield self.recovery.tidy()
         if self.sharing is not None:
             yield self.sharing.run()
+        if self.earlier_runs is not None:
+            yield self.earlier_runs.run()
         if self.offering is not None:
             yield self.offering.run()
         if self.fleet is not None:
@@ -205,10 +209,13 @@ class _Parts:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, serving: bool = False, role: Role | None = None) -> AsyncIterator[App]:
+async def opened(
+    settings: Settings, *, serving: bool = False, role: Role | None = None, looking: bool = False
+) -> AsyncIterator[App]:
     """The program on the data folder of the settings. `role`: by default a command, or with `serving` a server.
 
-    Servers and workers also restart the runs of programs that have died.
+    Servers and workers also restart the runs of programs that have died. One that only looks (`looking`) executes nothing:
+    it may be opened while its store of files is missing, or another one.
     """
     role = role or (Role.SERVER if serving else Role.COMMAND)
     check_database(settings, role)
@@ -219,17 +226,17 @@ async def opened(settings: Settings, *, serving: bool = False, role: Role | None
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        if role.shares and settings.files is None:
+        stored = await open_files(settings, store, looking=looking)
+        files, blocking = (None, None) if stored is None else (stored.files, stored.blocking)
+        if stored is not None:
+            ends.push_async_callback(stored.files.close)
+            ends.callback(stored.blocking.close)
+        elif role.shares:
             await store.note_files(shared=False)
         records = records_of(store, settings, serving=role.shares)
         own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
         engines, setups = engine_setups(settings, own)
         per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
-        files, blocking = open_files(settings), blocking_files(settings)
-        if files is not None:
-            ends.push_async_callback(files.close)
-        if blocking is not None:
-            ends.callback(blocking.close)
         programs = make_programs(settings, store)
 
         def clock() -> datetime:
@@ -336,6 +343,7 @@ def _app(parts: _Parts) -> App:
         telegram=telegram,
         retention=retention,
         sharing=_sharing(parts),
+        earlier_runs=_earlier_runs(parts),
     )
 
 
@@ -531,6 +539,13 @@ def _sharing(parts: _Parts) -> Sharing | None:
     )
 
 
+def _earlier_runs(parts: _Parts) -> EarlierRuns | None:
+    if parts.homes is None or not parts.role.shares:
+        return None
+    data_dir = parts.settings.data_dir
+    return EarlierRuns(store=parts.store, workspaces=parts.workspaces, pools=parts.pools, data_dir=data_dir)
+
+
 def _retention(parts: _Parts, deletion: Deletion) -> Retention:
     settings = parts.settings
     return Retention(
@@ -556,8 +571,8 @@ def open_library(
     files: BlockingFiles | None = None,
 ) -> Library:
     """`records` and `files` are those of a program that is open. A command needs neither."""
-    if files is None and open_files(settings) is not None:
-        files = blocking_files(settings)
+    if files is None:
+        files = command_files(settings)
     known = registry.engines() if engines is None else engines
     return Library(
         settings.data_dir,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from askback.bootstrap.credentials import credential_values
 from askback.bootstrap.database import DATABASE, database_password
 from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import make_private, write_private
@@ -55,7 +56,7 @@ def own_secrets(settings: Settings, records: Records, *, serving: bool) -> tuple
     names = ["link-key", "push-key", *([] if settings.server.token else ["token"])]
     found = [records.secret(name) if serving else records.known_secret(name) for name in names]
     given = (settings.server.token, settings.telegram.token, database_password(settings))
-    return tuple(text for text in (*found, *given) if text)
+    return tuple(text for text in (*found, *given, *credential_values(settings)) if text)
 
 
 def keep_token(settings: Settings, token: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -12,6 +13,8 @@ from askback.files.records import FileRecords, Records, stored_secret
 from askback.settings import COMMON_DATABASE, Settings, common_database
 from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store
+
+log = logging.getLogger(__name__)
 
 DATABASE = "askback.db"
 INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx inject askback 'askback[postgres]')"
@@ -97,8 +100,10 @@ async def _open(settings: Settings) -> Store:
         return await SqliteStore.open(settings.data_dir / DATABASE)
     # An extra.
     from askback.store.postgres import PostgresStore
+    from askback.store.postgres.errors import place
     from askback.store.postgres.schema import DataFolder
 
+    log.info("connecting to %s", place(address))
     folder_id = await asyncio.to_thread(stored_secret, settings.data_dir / "database-id")
     folder = DataFolder(id=folder_id, runs_dir=str(settings.runs.absolute()), shared=settings.files is not None)
     return await PostgresStore.open(address, folder=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from askback.bootstrap.credentials import credential_files, credential_variables
 from askback.bootstrap.files import shared_folder
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
@@ -40,7 +41,14 @@ def hidden_from_engines(settings: Settings) -> Hidden:
     """What a sandbox never shows to an engine."""
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
-    return hidden(homes=homes, private=[settings.data_dir, settings.runs, *shared_folder(settings), *settings.sources])
+    private = [
+        settings.data_dir,
+        settings.runs,
+        *shared_folder(settings),
+        *settings.sources,
+        *credential_files(settings),
+    ]
+    return hidden(homes=homes, private=private)
 
 
 def make_workdirs(settings: Settings) -> Workdirs:
@@ -121,7 +129,7 @@ def _check_ask_tool(engines: Engines, settings: Settings) -> None:
 
 def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
     given = settings.engines.get(engine.name) or EngineSettings()
-    env = engine_environment(engine.env_allow, given.env)
+    env = engine_environment({*engine.env_allow} - credential_variables(settings), given.env)
     return EngineSetup(
         command=given.command or engine.default_command,
         env=env,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from askback import __version__
@@ -50,4 +51,28 @@ def facts(settings: Settings, role: Role) -> ProgramFacts:
         version=__version__,
         slots=slots,
         free=slots,
+        public_url=settings.server.public_url if role.serves else None,
+        port=(settings.server.port or None) if role.serves else None,
+        lease_sec=settings.fleet.lease_sec,
     )
+
+
+async def disagreements(programs: Programs) -> Sequence[str]:
+    """What this program has set otherwise than those that run already, and must be the same."""
+    others = [each.facts for each in await programs.living() if each.name != programs.name]
+    return [problem for each in others for problem in differences(programs.facts, each)]
+
+
+def differences(own: ProgramFacts, other: ProgramFacts) -> Iterator[str]:
+    if own.lease_sec is None or other.lease_sec is None:
+        # Of a version that does not say what it has set.
+        return
+    where = f"for the {other.kind} on {other.host} (pid {other.pid}); set the same on all machines"
+    if own.lease_sec != other.lease_sec:
+        yield f"fleet.lease_sec is {own.lease_sec:g} here, and {other.lease_sec:g} {where}"
+    if own.kind is not ProgramKind.SERVER or other.kind is not ProgramKind.SERVER:
+        return
+    if own.public_url != other.public_url:
+        yield f"server.public_url is {own.public_url or 'not set'} here, and {other.public_url or 'not set'} {where}"
+    elif own.public_url is not None and None not in (own.port, other.port) and own.port != other.port:
+        yield f"server.port is {own.port} here, and {other.port} {where}"

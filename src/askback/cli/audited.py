@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from askback.cli.system_user import system_user
@@ -11,12 +11,22 @@ from askback.core.audit import Action, entry
 
 if TYPE_CHECKING:
     from askback.settings import Settings
+    from askback.store.base import Store
 
 T = TypeVar("T")
 
 
-def audited(settings: Settings, action: Action, write: Callable[[], T], what: Callable[[T], str]) -> T:
-    """Write, then add the entry; `what` names the written object. The log is opened first: without it, nothing is written."""
+def audited(
+    settings: Settings,
+    action: Action,
+    write: Callable[[], T],
+    what: Callable[[T], str],
+    check: Callable[[Store], Awaitable[None]] | None = None,
+) -> T:
+    """Write, then add the entry; `what` names the written object. The log is opened first: without it, nothing is written.
+
+    `check` may refuse the write before it begins.
+    """
     from askback.bootstrap import now
     from askback.bootstrap.data_folder import prepare_data_folder
     from askback.bootstrap.database import open_store
@@ -25,6 +35,8 @@ def audited(settings: Settings, action: Action, write: Callable[[], T], what: Ca
         prepare_data_folder(settings.data_dir, serving=False)
         store = await open_store(settings)
         try:
+            if check is not None:
+                await check(store)
             written = await asyncio.to_thread(write)
             await store.record(entry(system_user(), action, now(), object=what(written)))
         finally:

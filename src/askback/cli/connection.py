@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from askback.settings import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
+_OTHER_URL = "check the address in --url or ASKBACK_URL"
 _PROTOCOLS = frozenset({"http", "https"})
 
 
@@ -111,10 +112,8 @@ def check_url(url: str) -> None:
     reason = None
     try:
         parts = urlsplit(url)
-        if not parts.scheme or (parts.scheme not in _PROTOCOLS and not parts.netloc):
-            reason = "Request URL is missing an 'http://' or 'https://' protocol."
-        elif parts.scheme not in _PROTOCOLS:
-            reason = f"Request URL has an unsupported protocol '{parts.scheme}://'."
+        if parts.scheme not in _PROTOCOLS:
+            reason = "the address must begin with http:// or https://"
         elif not parts.hostname or parts.port == 0:
             reason = "the URL has no host, or no port that can exist"
     except ValueError as error:
@@ -132,7 +131,7 @@ def errors_reported(*, token_sent: bool = True) -> Iterator[None]:
     try:
         yield
     except client.ServerUnreachable as error:
-        message = f"no server responds at {error.url}; {_HINT} ({error.reason})"
+        message = f"no server responds at {error.url}: {error.reason}; {_HINT}"
         raise exit_codes.CommandFailed("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER) from None
     except client.TokenUnusable as error:
         raise exit_codes.CommandFailed("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
@@ -141,8 +140,9 @@ def errors_reported(*, token_sent: bool = True) -> Iterator[None]:
         message = f"the server {problem} with --token or ASKBACK_TOKEN"
         raise exit_codes.CommandFailed(error.code, message) from None
     except client.Refused as error:
+        hint = f"; {_OTHER_URL}" if error.code == "NOT_ASKBACK" else ""
         code = exit_codes.FAILED if isinstance(error, client.ServerFault) else exit_codes.BAD_INPUT
-        raise exit_codes.CommandFailed(error.code, error.message, error.problems, exit_code=code) from None
+        raise exit_codes.CommandFailed(error.code, error.message + hint, error.problems, exit_code=code) from None
     except client.AnswerUnreadable as error:
         raise exit_codes.CommandFailed("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
 

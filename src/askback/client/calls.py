@@ -59,6 +59,8 @@ class Listing(Generic[T]):
 
 # Responses.
 
+_OF_PROXIES = frozenset({502, 503, 504})
+
 
 def decode(call: Call[T], status: int, body: bytes) -> T:
     """The decoded body. Raises `Refused` for an error response."""
@@ -79,6 +81,8 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = f"{call.method} {call.path} returned status {status}, not from an Askback server"
+        if status in _OF_PROXIES:
+            message += "; a proxy sends this if it cannot reach the server behind it"
         return refusal(status, "NOT_ASKBACK", message)
     return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
 

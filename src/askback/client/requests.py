@@ -20,6 +20,7 @@ from askback import __version__
 from askback.client.calls import Call
 from askback.client.errors import ServerUnreachable, TokenUnusable
 from askback.client.following import SILENCE_SEC
+from askback.client.reasons import reason_of
 
 TIMEOUT_SEC = 60.0
 _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
@@ -73,7 +74,7 @@ def transport_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        raise ServerUnreachable(_USER.sub("//…@", url), str(error) or type(error).__name__) from None
+        raise ServerUnreachable(_USER.sub("//…@", url), reason_of(error)) from None
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from askback.core.open_values import OpenValue
 
 
-class Via(StrEnum):
+class Via(OpenValue):
     """The way by which somebody reached Askback."""
 
     API = "api"

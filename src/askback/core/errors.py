@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from askback.core.actors import Actor
+from askback.core.open_values import OpenValue
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space left: on the disk, for this user, or for a file of that size."""
@@ -27,7 +28,7 @@ TEMPORARY = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, e
 """The system is short of processes, memory or open files; the same call may succeed a moment later."""
 
 
-class ErrorCode(StrEnum):
+class ErrorCode(OpenValue):
     """Why a run failed. Each code means one thing and is never reused."""
 
     SESSION_RESUME_FAILED = "SESSION_RESUME_FAILED"
@@ -84,7 +85,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
 }
 
 
-class WarningCode(StrEnum):
+class WarningCode(OpenValue):
     """What a run may report without failing."""
 
     INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER"
@@ -121,7 +122,7 @@ WARNING_MEANINGS: dict[WarningCode, str] = {
     WarningCode.WORKDIR_TURN_REPEATED: "An interrupted turn was repeated in the run's `workdir`, which still has what the first attempt changed there.",
     WarningCode.WORKDIR_GIT_CREATED: "A git repository has appeared in the run's `workdir`, or one was replaced. Its configuration can name programs that git runs: look at it before you use git there.",
     WarningCode.ARTIFACTS_NOT_COLLECTED: "Files in `artifacts/` of the run's `workdir` could not be copied to the run; they are still in that folder.",
-    WarningCode.FILES_NOT_KEPT: "The run's files could not be put into the store of `files`, for example because they are too large; the message says why. The run can continue only on the machine of its last turn.",
+    WarningCode.FILES_NOT_KEPT: "Files of the run could not be put into the store of `files`, for example because they are too large. They are only on the machine of its last turn; the message says why, and whether the run can continue elsewhere.",
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+from askback.core.open_values import OpenValue
 
-class EventType(StrEnum):
+
+class EventType(OpenValue):
     RUN_CREATED = "run.created"
     RUN_STATE = "run.state"
     RUN_WARNING = "run.warning"

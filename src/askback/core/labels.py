@@ -16,8 +16,9 @@ MCP_CALL = "mcp_call"
 """Marks a run of the MCP server with a digest of the call that started it, so that the same call finds it."""
 ACP_SESSION = "acp-session"
 """Marks a run of `askback acp` with the session of the client."""
-NOT_INHERITED = frozenset({MCP_CALL, ACP_SESSION})
-"""These belong to one run. Anybody can set them, so they say nothing about who created it."""
+INTERNAL = frozenset({MCP_CALL, ACP_SESSION})
+"""These are for programs: people are not shown them. They belong to one run, and are not inherited. Anybody can set them,
+so they say nothing about who created it."""
 
 MAX_LABELS = 16
 MAX_VALUE_CHARS = 200
@@ -87,6 +88,11 @@ def restricted(labels: Labels, fixed: Labels) -> dict[str, str]:
             message = f"this token is restricted to {shown_labels(fixed)}; labels.{name} cannot have another value"
             raise Forbidden(RefusalCode.SCOPE_MISSING, message)
     return {**labels, **fixed}
+
+
+def for_people(labels: Labels) -> dict[str, str]:
+    """The labels that people see: without those that programs use among themselves."""
+    return {name: value for name, value in labels.items() if name not in INTERNAL}
 
 
 def shown_labels(labels: Labels) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
+from askback.core.open_values import OpenValue
 
-class ProgramKind(StrEnum):
+
+class ProgramKind(OpenValue):
     SERVER = "server"
     WORKER = "worker"
     COMMAND = "command"
@@ -25,6 +26,10 @@ class ProgramFacts:
     boot_id: str
     """Of its machine: see `ProcessIdentity`."""
     version: str
+    format: int = 0
+    """The newest format of the tables in PostgreSQL that it knows; 0 in a version that does not say."""
+    queue_format: str = ""
+    """The same for the tables of the queue: the name of the last step."""
     labels: tuple[str, ...] = ()
     slots: int = 0
     free: int = 0
@@ -34,6 +39,10 @@ class ProgramFacts:
     runs_dir: str | None = None
     draining: bool = False
     """Whether it claims no more runs, because it is about to end."""
+    public_url: str | None = None
+    port: int | None = None
+    """Where a server listens; None if the system chose it."""
+    lease_sec: float | None = None
     offer: Mapping[str, Any] = field(default_factory=dict)
     """What it offers to others: see `installed.fleet.Offer`."""
 

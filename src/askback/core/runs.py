@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -250,6 +251,8 @@ class Run:
     usage: Usage | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    newer: Mapping[str, str] | None = None
+    """The fields of its document that only newer versions know: JSON by name. Last: see `store.sql.rows.stored`."""
 
     def evolve(self, **changes: Any) -> Run:
         return replace(self, **changes)
@@ -263,6 +266,11 @@ class Run:
     def settled(self) -> bool:
         """Whether it is final, or waits for its user."""
         return self.state.final or self.state is RunState.WAITING_USER
+
+    @property
+    def ended_unstored(self) -> bool:
+        """Whether it is final, and no turn of it ended with the setting `files`."""
+        return self.state.final and self.epoch > 0 and self.kept is None
 
     @property
     def process_profile(self) -> ProfileKind:

@@ -6,6 +6,7 @@ is read at once is small.
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 from collections.abc import Callable, Collection, Iterator
@@ -15,11 +16,16 @@ from typing import BinaryIO, Protocol, cast
 
 from askback.files import beneath
 from askback.files.archive_writer import END, ArchiveLimits
+from askback.files.tree import write_or_skip
 
 _PIECE = 1 << 20
 _MAX_AT_ONCE = 1 << 20
 """The longest header. A path has at most 4,096 bytes."""
 _MAX_WINDOW = 1 << 27
+_PER_ENTRY = 1 << 16
+"""How much an archive may have besides contents, for each entry that is allowed: headers, and the maps of holes."""
+_CANNOT_BE = frozenset((errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ENOENT))
+"""What a file system reports for names, links and sizes that it cannot have."""
 
 
 class ArchiveDamaged(Exception):
@@ -42,10 +48,11 @@ def unpack(
     # An extra.
     import zstandard
 
+    limits = limits or ArchiveLimits()
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
     with decompressor.stream_reader(archive, closefd=False) as stream, _faults(zstandard.ZstdError):
-        content = _Forward(stream)
-        _Unpacking(content, base, frozenset(names), limits or ArchiveLimits(), checkpoint).run()
+        content = _Forward(stream, limits.max_bytes + limits.max_entries * _PER_ENTRY, checkpoint)
+        _Unpacking(content, base, frozenset(names), limits, checkpoint).run()
         # The checksum is at the end.
         content.drain()
 
@@ -54,15 +61,24 @@ def unpack(
 def _faults(corrupt: type[Exception]) -> Iterator[None]:
     try:
         yield
-    except (corrupt, tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+    except (corrupt, tarfile.TarError, ValueError, OverflowError, EOFError, RecursionError) as error:
         raise ArchiveDamaged(f"the archive is damaged: {error}") from error
+    except OSError as error:
+        if error.errno not in _CANNOT_BE:
+            raise
+        raise ArchiveDamaged(f"the archive has an entry that cannot be restored here: {error.strerror}") from error
 
 
 class _Forward:
-    """The content of an archive, which can only be read forward."""
+    """The content of an archive, which can only be read forward.
 
-    def __init__(self, stream: _Readable) -> None:
+    It is bounded as a whole: a few bytes can stand for terabytes, also where no file is.
+    """
+
+    def __init__(self, stream: _Readable, max_bytes: int, checkpoint: Callable[[], None]) -> None:
         self._stream = stream
+        self._max_bytes = max_bytes
+        self._checkpoint = checkpoint
         self._at = 0
 
     def tell(self) -> int:
@@ -74,6 +90,9 @@ class _Forward:
     def read(self, size: int = -1, /) -> bytes:
         if not 0 <= size <= _MAX_AT_ONCE:
             raise ArchiveDamaged("the archive is damaged: it has an entry that is too long")
+        self._checkpoint()
+        if self._at > self._max_bytes:
+            raise ArchiveDamaged("the archive has more bytes than allowed")
         pieces = []
         while size > 0 and (piece := self._stream.read(size)):
             pieces.append(piece)
@@ -169,7 +188,8 @@ class _Unpacking:
             piece = self._content.read(min(_PIECE, size))
             if not piece:
                 raise ArchiveDamaged("the archive was cut off")
-            file.write(piece)
+            # What was packed as zeros takes no more room here than there.
+            write_or_skip(file, piece)
             size -= len(piece)
 
     def _settle(self) -> None:

@@ -9,6 +9,7 @@ and devices are left out, and a hard link becomes a separate file. Holes stay ho
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import tarfile
@@ -134,9 +135,7 @@ class _Packing:
             path = pending.pop()
             # A folder that was removed meanwhile, or replaced, is empty.
             with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
-                with os.scandir(folder) as found:
-                    names = sorted(entry.name for entry in found)
-                for name in names:
+                for name in self._names(folder):
                     with suppress(FileNotFoundError):
                         pending += self._pack_entry(folder, (*path, name))
 
@@ -158,10 +157,22 @@ class _Packing:
             self._header(_entry(path, status, tarfile.DIRTYPE))
             yield path
 
+    def _names(self, folder: int) -> list[str]:
+        """Sorted. One folder can have more names than fit into memory."""
+        left = self._limits.max_entries - self._entries
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in itertools.islice(found, left + 1)]
+        if len(names) > left:
+            raise self._too_many()
+        return sorted(names)
+
+    def _too_many(self) -> ArchiveRefused:
+        return ArchiveRefused(f"there are more than {self._limits.max_entries:,} files and folders")
+
     def _count(self, path: Parts) -> None:
         self._entries += 1
         if self._entries > self._limits.max_entries:
-            raise ArchiveRefused(f"there are more than {self._limits.max_entries:,} files and folders")
+            raise self._too_many()
         if len(path) > self._limits.max_depth:
             raise ArchiveRefused(f"its folders are nested deeper than {self._limits.max_depth} levels")
 

@@ -12,12 +12,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from typing import IO
 
 from askback.files.beneath import remove_at
 
 READABLE = 0o500
 WRITABLE = 0o700
+_ZEROS = bytes(4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +145,20 @@ def extents(fd: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
                 raise
             return
         yield begin, at
+
+
+def write_or_skip(file: IO[bytes], piece: bytes) -> None:
+    """Write a piece of a new file, and leave holes for its blocks of zeros. Truncate the file where it ends."""
+    if _ZEROS not in piece:
+        file.write(piece)
+        return
+    blocks = [piece[at : at + len(_ZEROS)] for at in range(0, len(piece), len(_ZEROS))]
+    for is_hole, group in groupby(blocks, key=lambda block: not block.strip(b"\0")):
+        part = b"".join(group)
+        if is_hole:
+            file.seek(len(part), os.SEEK_CUR)
+        else:
+            file.write(part)
 
 
 def _copy_range(source: int, target: int, begin: int, end: int) -> None:

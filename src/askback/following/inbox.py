@@ -6,6 +6,7 @@ The store is read once for all followers, and not at all without followers.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Hashable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from askback.wire import runs as wire
 
 PAGE = 200
 _SPACING_SEC = 0.05
+_MAX_SHARE = 0.1
+"""Of the time, at most so much is spent on reading: with very many questions, counting them takes long."""
 _ELSEWHERE_SEC = 0.25
 """Changes by other processes are read with this delay: most of them only added events."""
 _ANY = InboxFilter()
@@ -85,11 +88,13 @@ class Inbox:
 
     async def _read(self, changes: Changes) -> None:
         while True:
+            began = time.monotonic()
             page = await read_inbox(self._store, None, PAGE)
+            took = time.monotonic() - began
             if self._page is None or _shown(page) != _shown(self._page):
                 self._page = page
                 self._reader.wake()
-            await asyncio.sleep(_SPACING_SEC)
+            await asyncio.sleep(max(_SPACING_SEC, took / _MAX_SHARE - took))
             changed = await changes.wait()
             if not any(changed.values()):
                 await asyncio.sleep(_ELSEWHERE_SEC)

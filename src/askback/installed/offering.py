@@ -75,6 +75,9 @@ class Offering:
             except OSError as error:
                 log.warning("the installed engines cannot be looked for: %s", error)
             if self._slots.only != before:
+                log.info(
+                    "turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ()))
+                )
                 self._changed()
 
     async def _probe(self, name: str) -> None:

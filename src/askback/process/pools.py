@@ -155,10 +155,14 @@ class Pools:
     """Reading, hashing and installing packages."""
     turns: Pool = field(default_factory=lambda: Pool("turns", threads=8, waiting=1_000_000))
     """Homes, snapshots and workspaces. The slots bound how much waits."""
+    storing: Pool = field(default_factory=lambda: Pool("storing", threads=64, waiting=1_000_000))
+    """The artifacts of turns that have ended: minutes for one that left very many. No other turn is to wait for that."""
     sweeping: Pool = field(default_factory=lambda: Pool("sweeping", threads=1, waiting=1_000))
 
     def __iter__(self) -> Iterator[Pool]:
-        return iter((self.parsing, self.zipping, self.files, self.copying, self.skills, self.turns, self.sweeping))
+        return iter(
+            (self.parsing, self.zipping, self.files, self.copying, self.skills, self.turns, self.storing, self.sweeping)
+        )
 
     @property
     def stuck(self) -> list[str]:

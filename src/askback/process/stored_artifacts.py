@@ -14,14 +14,17 @@ import itertools
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from askback.files import beneath
 from askback.files.atomic import write_private
+from askback.files.tree import write_or_skip
 from askback.process.artifacts import Bundle
 from askback.process.locks import is_held
 from askback.process.pools import Checkpoint, unchecked
@@ -30,6 +33,10 @@ from askback.process.versions import MAX_FILE, Index, Version, Versions, text_of
 from askback.process.workspace import MAX_LISTED, Artifact, Workspace, bundle_of
 from askback.stored_files import FileMissing
 
+MAX_STORED = 20_000_000_000
+"""Bytes of all artifacts. A hole counts like data, because all of a file is read."""
+_MAX_NAMES = 16_000_000
+"""Characters of all paths in a list, which is read as a whole: an engine can give each file a path of 4,096 bytes."""
 _LIST = re.compile(r"(\d+)-(\d+)\.json")
 _MAX_LIST = 200_000_000
 _IN_MEMORY = 8 << 20
@@ -43,9 +50,12 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     modified_ns: int
     digest: str
+    changed_ns: int = 0
+    """Which nobody can set, unlike `modified_ns`."""
 
     def is_of(self, artifact: Artifact) -> bool:
-        return (self.size, self.modified_ns) == (artifact.size, artifact.modified_ns)
+        now = (artifact.size, artifact.modified_ns, artifact.changed_ns)
+        return (self.size, self.modified_ns, self.changed_ns) == now
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +142,12 @@ def artifacts_of(workspace: Workspace) -> RunArtifacts:
     return StoredArtifacts(stored, _read(stored, newest))
 
 
+def has_artifacts_of(workspace: Workspace) -> bool:
+    """Whether this machine or the store of files can know the artifacts of a run whose last turn may not be stored."""
+    stored = workspace.stored
+    return stored is None or workspace.root.is_dir() or _newest(stored) is not None
+
+
 def stored_text(stored: StoredRun, version: Version | None) -> str | None:
     """As `Versions.text`, of the stored contents."""
     if version is None or version.removed:
@@ -147,37 +163,91 @@ def stored_text(stored: StoredRun, version: Version | None) -> str | None:
 # At the end of a turn.
 
 
-def keep_artifacts(workspace: Workspace, turn: str) -> None:
-    """Store the artifacts and the raw output of a turn. `turn` is its name, such as `002-003`: number and epoch."""
+def keep_artifacts(
+    workspace: Workspace, turn: str, *, max_bytes: int = MAX_STORED, checkpoint: Checkpoint = unchecked
+) -> int:
+    """Store the artifacts and the raw output of a turn. `turn` is its name, such as `002-003`: number and epoch.
+
+    Returns how many files were left out, because all together have more than `max_bytes`, or too long paths.
+    """
     stored = workspace.stored
     if stored is None:
-        return
+        return 0
     _keep_raw_output(stored, workspace, turn)
     versions = Versions(workspace)
     if versions.is_empty():
-        return
+        return 0
     newest = _newest(stored)
     before = _List() if newest is None else _read(stored, newest)
-    found = itertools.islice(workspace.artifacts(), MAX_LISTED)
-    keeping = _Keeping(stored, workspace, before)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        files = tuple(each for each in pool.map(keeping.keep, found) if each is not None)
-    made = _List(files=files, versions=dict(versions.index()))
+    found = [*itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED)]
+    fitting = [*_fitting(found, max_bytes)]
+    with _folder_of_copies(workspace) as copies, ThreadPoolExecutor(_AT_ONCE) as pool:
+        keeping = _Keeping(stored, workspace, before, copies, checkpoint)
+        files = tuple(each for each in pool.map(keeping.keep, fitting) if each is not None)
+    made = _List(files=files, versions=dict(_listed(versions.index())))
     stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
     write_private(workspace.root / _NOTE, turn.encode())
+    return len(found) - len(fitting)
+
+
+def _fitting(artifacts: Iterable[Artifact], max_bytes: int) -> Iterator[Artifact]:
+    """The files that are stored. An engine can make files that are much longer than its disk: they consist of holes."""
+    names = _MAX_NAMES
+    for each in artifacts:
+        if each.size <= max_bytes and len(each.path) <= names:
+            max_bytes -= each.size
+            names -= len(each.path)
+            yield each
+
+
+def _listed(index: Index) -> Iterator[tuple[str, tuple[Version, ...]]]:
+    names = _MAX_NAMES
+    for path, versions in index.items():
+        if len(path) <= names:
+            names -= len(path)
+            yield path, versions
+
+
+@contextmanager
+def _folder_of_copies(workspace: Workspace) -> Iterator[Path]:
+    """Beside the engine's folders, where a sandboxed engine cannot write. Work that was abandoned may not have ended yet."""
+    beneath.make_folder(workspace.root, workspace.storing.name)
+    try:
+        with tempfile.TemporaryDirectory(dir=workspace.storing) as folder:
+            yield Path(folder)
+    finally:
+        with suppress(OSError):
+            workspace.storing.rmdir()
+
+
+def keep_earlier(workspace: Workspace, turn: str) -> None:
+    """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
+    stored = workspace.stored
+    if stored is None or _newest(stored) == turn:
+        return
+    for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
+        _keep_raw_output(stored, workspace, name)
+    keep_artifacts(workspace, turn)
+    if _newest(stored) is None:
+        stored.put(f"artifacts/{turn}.json", msgspec.json.encode(_List()), replace=True)
 
 
 class _Keeping:
-    """Stores the contents that are not stored yet."""
+    """Stores the contents that are not stored yet. Its methods are called in several threads."""
 
-    def __init__(self, stored: StoredRun, workspace: Workspace, before: _List) -> None:
+    def __init__(
+        self, stored: StoredRun, workspace: Workspace, before: _List, copies: Path, checkpoint: Checkpoint
+    ) -> None:
         self._stored = stored
         self._workspace = workspace
+        self._copies = copies
+        self._checkpoint = checkpoint
         self._known = {each.path: each for each in before.files}
         self._digests = {each.digest for each in before.files}
 
     def keep(self, artifact: Artifact) -> _File | None:
         """None if the file was removed meanwhile."""
+        self._checkpoint()
         known = self._known.get(artifact.path)
         if known is not None and known.is_of(artifact):
             return known
@@ -186,27 +256,38 @@ class _Keeping:
             return None
         with file:
             size, digest = self._store(file, artifact.size)
-        return _File(path=artifact.path, size=size, modified_ns=artifact.modified_ns, digest=digest)
+        return _File(
+            path=artifact.path,
+            size=size,
+            modified_ns=artifact.modified_ns,
+            changed_ns=artifact.changed_ns,
+            digest=digest,
+        )
 
     def _store(self, file: BinaryIO, size: int) -> tuple[int, str]:
         """At most `size` bytes: a resident process may still write."""
         if size <= _IN_MEMORY:
             content = file.read(size)
             digest = hashlib.sha256(content).hexdigest()
-            if digest not in self._digests:
-                self._stored.put(_content(digest), content)
+            self._put(digest, content)
             return len(content), digest
         whole, left = hashlib.sha256(), size
-        with tempfile.NamedTemporaryFile(prefix="askback-artifact-") as copy:
+        with tempfile.NamedTemporaryFile(dir=self._copies) as copy:
             while left and (piece := file.read(min(left, 1 << 20))):
+                self._checkpoint()
                 whole.update(piece)
-                copy.write(piece)
+                write_or_skip(copy, piece)
                 left -= len(piece)
+            copy.truncate()
             copy.flush()
             digest = whole.hexdigest()
-            if digest not in self._digests:
-                self._stored.put(_content(digest), Path(copy.name))
+            self._put(digest, Path(copy.name))
         return size - left, digest
+
+    def _put(self, digest: str, content: bytes | Path) -> None:
+        if digest not in self._digests:
+            self._stored.put(_content(digest), content)
+            self._digests.add(digest)
 
 
 def _keep_raw_output(stored: StoredRun, workspace: Workspace, turn: str) -> None:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from askback.core.errors import RefusalCode, Unavailable
 from askback.stored_files import FileMissing
 from askback.stored_files.blocking import BlockingFiles
 
@@ -26,6 +27,17 @@ _MAX_ABOUT = 100_000
 def uploaded_package_key(run_id: str) -> str:
     """Where the skill package is that was uploaded for a run."""
     return f"runs/{run_id}/package.tar.zst"
+
+
+class FilesElsewhere(Unavailable):
+    """A run ended before its files were stored, and this is not its machine."""
+
+    def __init__(self, run_id: str) -> None:
+        message = (
+            f"run {run_id} ended before `files` was set, and its artifacts are only on the machine that executed it; a"
+            " server or worker with `files` on the data folder of that machine stores them"
+        )
+        super().__init__(RefusalCode.FILES_UNAVAILABLE, message)
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,6 +62,7 @@ class Artifact:
     path: str
     size: int
     modified_ns: int = field(default=0, compare=False)
+    changed_ns: int = field(default=0, compare=False)
     turn: int | None = None
     """The turn that changed it last, if that is known."""
     comparable: bool = False
@@ -88,6 +89,8 @@ class Workspace:
         """The start of a run in a folder of the user, as git sees it."""
         self._pad = root / "env.pad"
         self.snapshots = root / "snapshots"
+        self.storing = root / "storing"
+        """Copies of large artifacts while they are stored. A program that was killed leaves them."""
 
     def engine_cwd(self, workdir: Workdir | None) -> Path:
         """Where the engine of the run works."""
@@ -173,6 +176,7 @@ class Workspace:
         self.remove_sign_ins()
         self.drop_env()
         beneath.remove(self.root, self._below(self.comparison))
+        beneath.remove(self.root, self.storing.name)
         if beneath.has_folder(self.root, self._below(self.snapshots / "points")):
             snapshot.end(self.snapshots)
         else:
@@ -383,6 +387,12 @@ class Workspaces:
     def _stored(self, run_id: str) -> StoredRun | None:
         return None if self._files is None else StoredRun(self._files, run_id)
 
+    def run_ids(self) -> list[str]:
+        """The runs that have a folder on this machine."""
+        with suppress(FileNotFoundError):
+            return sorted(folder.name for folder in self._root.iterdir())
+        return []
+
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""
         with suppress(FileNotFoundError):
@@ -491,7 +501,12 @@ def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Arti
                 folders.append(path)
             elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
                 name = path.relative_to(base).as_posix()
-                yield Artifact(path=name, size=status.st_size, modified_ns=status.st_mtime_ns)
+                yield Artifact(
+                    path=name,
+                    size=status.st_size,
+                    modified_ns=status.st_mtime_ns,
+                    changed_ns=status.st_ctime_ns,
+                )
         pending += reversed(folders)
 
 

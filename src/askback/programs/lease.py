@@ -19,12 +19,13 @@ import psycopg
 
 from askback.core.programs import ProgramFacts
 from askback.programs.clock import DatabaseClock, boottime
-from askback.store.postgres.program_rows import LEADER, Session
+from askback.store.postgres.program_rows import LEADER, Session, TooNew
 
 log = logging.getLogger(__name__)
 
 TOO_LATE = "it could not be renewed in time"
 TAKEN = "it was over when it was to be renewed"
+TOO_NEW = "the tables were upgraded to a format that this version cannot use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def begin(self, *, instead_of: str | None) -> float:
-        """Register, and return the deadline of the first renewal. Raises `psycopg.Error`. Call it in a thread."""
+        """Register, and return the deadline of the first renewal. Raises `psycopg.Error` or `TooNew`. Call it in a thread."""
         self._session = self._connect()
         try:
             began = boottime()
@@ -150,6 +151,8 @@ class Lease:
         except psycopg.Error as error:
             self._note_failure(error, holder, tell)
             return None
+        except TooNew:
+            return TOO_NEW
         if database_time is None:
             return TAKEN
         self._clock.measure(database_time, began, boottime())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ from askback.programs.clock import DatabaseClock, boottime
 from askback.programs.lease import TOO_LATE, Lease, LeaseTimes
 from askback.programs.locked import LockedPrograms
 from askback.store.postgres import PostgresStore, errors, program_rows
-from askback.store.postgres.program_rows import RECOVERY, Session
+from askback.store.postgres.program_rows import RECOVERY, Session, TooNew
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +70,23 @@ class LeasedPrograms:
             deadline = await asyncio.to_thread(lease.begin, instead_of=self._name)
         except psycopg.Error as error:
             raise errors.unavailable(error, self._address) from error
+        except TooNew as error:
+            await self._refuse(error)
+            raise
         lease.seeks_lead = self._seeks_lead
         self._lease, self._name = lease, name
         self._lost = asyncio.get_running_loop().create_future()
         self.note_renewed(deadline)
         lease.keep(self)
         return name
+
+    async def _refuse(self, error: TooNew) -> None:
+        """Leave the runs of this program to others now, and not when its lease is over: it does not work on."""
+        name = self._name
+        if name is not None:
+            with suppress(Unavailable):
+                await self._store.read(lambda connection: program_rows.remove(connection, [name]))
+        self._store.refuse(error)
 
     def _session(self, name: str) -> Session:
         return Session(self._address, name, limit_sec=self._times.attempt)

@@ -31,6 +31,7 @@ from askback.core.webhooks import (
     Webhook,
 )
 from askback.store.audit_log import AuditStore
+from askback.store.file_store import FileStoreRecord
 from askback.store.open_questions import QuestionStore
 from askback.store.turns import Turns
 
@@ -315,7 +316,7 @@ class RunStore(Protocol):
         ...
 
 
-class Store(RunStore, AuditStore, QuestionStore, Protocol):
+class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
     """The whole store, with the queue, the outbox and what the worker needs."""
 
     async def check_labels(self, run_id: str, labels: LabelSet) -> None:

@@ -37,6 +37,11 @@ class Files(Protocol):
     Every method has a time limit, and raises `Unavailable` (`FILES_UNAVAILABLE`) if the store cannot be used.
     """
 
+    @property
+    def place(self) -> str:
+        """Where the files are, without secrets."""
+        ...
+
     async def put(self, key: str, content: bytes | Path, *, replace: bool = False) -> None:
         """Store the content, or a copy of a local file. Without `replace`, a key that exists is left as it is.
 

@@ -11,7 +11,11 @@ from pathlib import Path
 from askback.core.errors import Invalid, RefusalCode, Unavailable
 
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_STATUS = re.compile(r"status code: ([1-5][0-9]{2})\b")
 _CAUSES = {
+    "missing accesskeyid": "AWS_ACCESS_KEY_ID is not set",
+    "missing secretaccesskey": "AWS_SECRET_ACCESS_KEY is not set",
+    "invalidcontenttype": "it does not speak TLS; a plain http endpoint needs http:// in its address",
     "dns error": "its host is unknown",
     "connection refused": "the connection was refused",
     "certificate": "its certificate is not trusted",
@@ -20,6 +24,14 @@ _CAUSES = {
     "builder error": "the request is not allowed; a plain http endpoint needs http:// in its address",
     "error sending request": "it cannot be reached",
 }
+
+
+class WrongStore(Unavailable):
+    """A store that is not the one of the database. Waiting does not help: a person must look at it."""
+
+
+def wrong_store(place: str, why: str) -> WrongStore:
+    return WrongStore(RefusalCode.FILES_UNAVAILABLE, f"the file store {place} cannot be used: {why}")
 
 
 def unavailable(place: str, why: str) -> Unavailable:
@@ -35,7 +47,10 @@ def cause(text: str) -> str:
     if code := _CODE.search(text):
         return f"it answered {code[1]}"
     folded = text.lower()
-    return next((said for sign, said in _CAUSES.items() if sign in folded), "the request failed")
+    known = next((said for sign, said in _CAUSES.items() if sign in folded), None)
+    if known is None and (status := _STATUS.search(folded)):
+        known = f"it answered with status {status[1]}; is it an object store?"
+    return known or "the request failed"
 
 
 def size_of(path: Path) -> int:
@@ -54,4 +69,4 @@ async def limited(place: str, seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise unavailable(place, f"it did not answer within {seconds:g} seconds") from None
+        raise unavailable(place, f"it did not answer within {seconds:.0f} seconds") from None

@@ -40,6 +40,10 @@ class FolderFiles:
         self._limit_sec = limit_sec
         self._free = asyncio.Semaphore(_THREADS)
 
+    @property
+    def place(self) -> str:
+        return str(self._root)
+
     async def put(self, key: str, content: bytes | Path, *, replace: bool = False) -> None:
         path = self._path(key)
         size = len(content) if isinstance(content, bytes) else await asyncio.to_thread(size_of, content)
@@ -91,8 +95,8 @@ class FolderFiles:
         content = await self.get(key, 100)
         await self.delete([key])
         if content != b"askback":
-            raise unavailable(str(self._root), "what was read differs from what was written")
-        return str(self._root)
+            raise unavailable(self.place, "what was read differs from what was written")
+        return self.place
 
     async def close(self) -> None:
         """Nothing is open between two calls."""
@@ -102,7 +106,7 @@ class FolderFiles:
     async def _run(self, work: Callable[[], T], size: int = 0) -> T:
         """Call `work` in a daemon thread: a share that hangs delays neither the caller nor the end of the program."""
         loop = asyncio.get_running_loop()
-        async with limited(str(self._root), time_limit(self._limit_sec, size)):
+        async with limited(self.place, time_limit(self._limit_sec, size)):
             await self._free.acquire()
             answer: asyncio.Future[T] = loop.create_future()
             threading.Thread(target=self._work, args=(loop, work, answer), daemon=True).start()
@@ -114,7 +118,7 @@ class FolderFiles:
         try:
             result.append(work())
         except OSError as error:
-            why = disk_full() if error.errno in FULL_DISK else unavailable(str(self._root), error.strerror or "failed")
+            why = disk_full() if error.errno in FULL_DISK else unavailable(self.place, error.strerror or "failed")
             fault = why.with_traceback(error.__traceback__)
         except BaseException as error:
             fault = error
@@ -142,7 +146,7 @@ class FolderFiles:
             file = os.fdopen(fd, "rb")
         except _ABSENT:
             if not self._root.is_dir():
-                raise
+                raise _no_folder() from None
             raise FileMissing(key) from None
         return file
 
@@ -180,7 +184,7 @@ class FolderFiles:
             return
         if folder == self._root:
             # A share that is not mounted must not be replaced by an empty folder.
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+            raise _no_folder()
         self._make_folders(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent)
@@ -191,7 +195,7 @@ class FolderFiles:
 
     def _listed(self, start: Path) -> Sequence[StoredFile]:
         if not self._root.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder")
+            raise _no_folder()
         found = []
         for folder, _, names in os.walk(start, onerror=_raise_unless_gone):
             for name in names:
@@ -212,6 +216,10 @@ class FolderFiles:
                 with suppress(OSError):
                     for folder in path.relative_to(self._root).parents[:-1]:
                         (self._root / folder).rmdir()
+
+
+def _no_folder() -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "there is no such folder; is the share mounted?")
 
 
 def _write(path: Path, content: bytes | Path | BinaryIO) -> None:

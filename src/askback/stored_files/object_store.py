@@ -35,7 +35,7 @@ _BATCH = 1000
 
 class ObjectStoreFiles:
     def __init__(self, address: StoreAddress, *, limit_sec: float = _USUAL_SEC) -> None:
-        self._place = str(address)
+        self.place = str(address)
         self._prefix = f"{address.prefix}/" if address.prefix else ""
         self._limit_sec = limit_sec
         self._store = _opened(address, limit_sec)
@@ -137,8 +137,8 @@ class ObjectStoreFiles:
         content = await self.get(key, 100)
         await self.delete([key])
         if content != b"askback":
-            raise unavailable(self._place, "what was read differs from what was written")
-        return self._place
+            raise unavailable(self.place, "what was read differs from what was written")
+        return self.place
 
     async def close(self) -> None:
         """The connections end with the store."""
@@ -158,19 +158,19 @@ class ObjectStoreFiles:
     async def _calling(self, size: int = 0, key: str = "") -> AsyncIterator[None]:
         """The time limit of a call, and its errors in our words. With a key, a file that is not found is missing."""
         try:
-            async with limited(self._place, time_limit(self._limit_sec, size)):
+            async with limited(self.place, time_limit(self._limit_sec, size)):
                 yield
         except FileNotFoundError as error:
             text = str(error)
             if key and "NoSuchBucket" not in text:
                 raise FileMissing(key) from None
-            raise unavailable(self._place, cause(text)) from None
+            raise unavailable(self.place, cause(text)) from None
         except PermissionDeniedError as error:
-            raise unavailable(self._place, f"access is denied; {cause(str(error))}") from None
+            raise unavailable(self.place, f"access is denied; {cause(str(error))}") from None
         except UnauthenticatedError as error:
-            raise unavailable(self._place, f"the credentials are missing or wrong; {cause(str(error))}") from None
+            raise unavailable(self.place, f"the credentials are missing or wrong; {cause(str(error))}") from None
         except BaseError as error:
-            raise unavailable(self._place, cause(str(error))) from None
+            raise unavailable(self.place, cause(str(error))) from None
 
 
 def _created(path: Path) -> BinaryIO:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.errors import NotFound, RefusalCode
+from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.web.page_context import Page, PageContext, rendered, size_text
 
 MAX_LISTED = 500
@@ -35,10 +35,11 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """The listed files, and the number of further ones."""
+    """The listed files, and the number of further ones. `unavailable`: they are in a store that cannot be used now."""
 
-    shown: tuple[ListedFile, ...]
-    more: int
+    shown: tuple[ListedFile, ...] = ()
+    more: int = 0
+    unavailable: bool = False
 
 
 async def files(context: PageContext, request: Request) -> Response:
@@ -47,7 +48,13 @@ async def files(context: PageContext, request: Request) -> Response:
 
 
 async def listed(context: PageContext, run_id: str) -> FileList:
-    found = await context.service.artifacts(run_id)
+    """Without its files, a run can still be read and answered."""
+    try:
+        found = await context.service.artifacts(run_id)
+    except Unavailable as error:
+        if error.code is not RefusalCode.FILES_UNAVAILABLE:
+            raise
+        return FileList(unavailable=True)
     shown = tuple(
         ListedFile(path=each.path, size=each.size, turn=each.turn, comparable=each.comparable)
         for each in found[:MAX_LISTED]

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.labels import INTERNAL, for_people
 from askback.http.auth import AccessScope, Grant
 from askback.http.sessions import DEVICE, Lifetime
 from askback.service import Service
@@ -103,7 +104,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(as_script=as_script, moment=moment)
+    made.globals.update(as_script=as_script, moment=moment, for_people=for_people, internal_labels=sorted(INTERNAL))
     return made
 
 

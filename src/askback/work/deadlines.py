@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _MAX_SLEEP_SEC = 60.0
 """A sleep uses the monotonic clock and a deadline the wall clock, which may be set during the sleep."""
+_ELSEWHERE_SEC = 0.25
+"""Changes by other processes are looked at with this delay, many at once: few of them set a deadline."""
 _BATCH = 100
 
 
@@ -83,7 +85,10 @@ class Deadlines:
             async with asyncio.timeout(seconds):
                 while True:
                     changed = await changes.wait()
-                    if any(run is None or run.wait_deadline_at is not None for run in changed.values()):
+                    if any(run is not None and run.wait_deadline_at is not None for run in changed.values()):
+                        return
+                    if any(run is None for run in changed.values()):
+                        await asyncio.sleep(_ELSEWHERE_SEC)
                         return
 
 

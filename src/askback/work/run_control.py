@@ -33,11 +33,14 @@ class RunControl:
         self.ticket: Ticket | None = None
         """What the run was taken with, as long as it holds a slot."""
         self._stop = asyncio.Event()
+        self._useless = asyncio.Event()
         self._change = asyncio.Event()
 
     def stop(self, reason: StopReason) -> None:
         if self.reason is None or _PRECEDENCE.index(reason) > _PRECEDENCE.index(self.reason):
             self.reason = reason
+        if self.reason is not StopReason.SHUTDOWN:
+            self._useless.set()
         self._stop.set()
         self._change.set()
 
@@ -63,3 +66,7 @@ class RunControl:
     async def wait(self) -> None:
         """Wait until the run is to be stopped."""
         await self._stop.wait()
+
+    async def useless(self) -> None:
+        """Wait until nobody needs what the turn has made: the run is canceled, or belongs to another program."""
+        await self._useless.wait()

@@ -75,12 +75,15 @@ class Sharing:
         if self._left is None:
             await self._pools.skills.run(self._store_installed, admitted=True)
             self._left = [run.id for run in await self._unfinished() if _needs_files(run)]
+            if self._left:
+                log.info("storing the files of %d runs that may be on this machine alone", len(self._left))
         all_left = tuple(self._left)
         for first in range(0, len(all_left), _AT_ONCE):
             await self._settle_all(all_left[first : first + _AT_ONCE])
         if self._left:
             return False
         await self._store.note_files(shared=True)
+        log.info("the files of all waiting and queued runs are stored")
         return True
 
     async def _unfinished(self) -> Sequence[Run]:

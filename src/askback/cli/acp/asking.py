@@ -12,7 +12,7 @@ from acp import RequestError
 from acp.schema import AcceptElicitationResponse, ElicitationFormSessionMode, ElicitationUrlSessionMode
 from pydantic import ValidationError
 
-from askback.cli.acp.questions import Form, check_reply, form_of, question_text, stored
+from askback.cli.acp.questions import Form, check_reply, form_of, form_text, question_text, stored
 from askback.cli.acp.sessions import Session, patiently
 from askback.cli.acp.updates import said
 from askback.client import CallFailed, Conflict, Refused, Run, ServerFault, ServerUnreachable
@@ -76,7 +76,7 @@ class Asking:
 
     async def _ask_by_form(self, run_id: str, question: Interaction, form: Form) -> bool:
         mode = ElicitationFormSessionMode(session_id=self._session.id, requested_schema=form.schema)
-        content = await self._accepted(question.prompt, mode)
+        content = await self._accepted(form_text(question), mode)
         if content is None:
             await self._say(f"{question_text(question)}\n\n{_LATER.format(run_id=run_id)}")
             return False
@@ -106,7 +106,7 @@ class Asking:
                 elicitation_id=elicitation_id,
                 url=link.url,
             )
-            if await self._accepted(question.prompt, mode) is not None:
+            if await self._accepted(form_text(question), mode) is not None:
                 return True
             self._opened.pop(question.interaction_id, None)
         await self._say(f"{question_text(question)}\n\n{_secret_text(run_id, link.url)}")

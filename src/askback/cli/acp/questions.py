@@ -89,6 +89,11 @@ def _option_name(number: int, asked: Interaction) -> str:
     return label if labels.count(label) == 1 else f"{number}. {label}"
 
 
+def form_text(asked: Interaction) -> str:
+    """What a form or a page is about: the question, and what the skill says about it."""
+    return "\n\n".join([asked.prompt.strip(), *([readable(asked.context)] if asked.context else [])])
+
+
 # As a message.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Group
+from askback.text.formatting import count
 
 if TYPE_CHECKING:
+    from askback.core.programs import Program
     from askback.settings import Settings
     from askback.store.postgres.schema import SchemaStatus
 
@@ -38,14 +41,22 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 @command.command("status")
 @options.common
 def status(settings: Settings, as_json: bool) -> int:
-    """Show whether the tables fit this version. The exit code is 1 if they do not."""
+    """Show whether the tables fit this version, and which programs use them. The exit code is 1 if they do not fit."""
     return _status(settings, as_json=as_json)
 
 
 @command.command("upgrade")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also take steps that programs of an older version cannot work with. They stop their work within seconds.",
+)
 @options.common
-def upgrade(settings: Settings, as_json: bool) -> int:
-    """Create the tables, or upgrade those of an older version. Does nothing if they fit."""
+def upgrade(settings: Settings, as_json: bool, force: bool) -> int:
+    """Create the tables, or upgrade those of an older version. Does nothing if they fit.
+
+    Older programs keep working: a step that they could not work with waits until none of them is alive.
+    """
     from askback.bootstrap.database import postgres_address
 
     address = postgres_address(settings)
@@ -53,20 +64,33 @@ def upgrade(settings: Settings, as_json: bool) -> int:
         return _print_sqlite(settings, as_json=as_json)
     from askback.store import postgres
 
-    before, after = postgres.upgrade(address), postgres.status(address)
+    done = postgres.upgrade(address, force=force)
     if as_json:
-        output.print_json({**_view(after), "upgraded_from": before.found})
-    elif before.fits:
-        output.to_stderr("the tables fit already; nothing was changed")
-    else:
-        output.to_stderr(f"the tables were {_done(before, after)}: format {after.found}")
+        blocked_by = [each.name for each in done.blocked_by]
+        view = _view(done.after, postgres.living_programs(address))
+        output.print_json({**view, "upgraded_from": done.before.found, "blocked_by": blocked_by})
+        return 0
+    output.to_stderr(_done(done.before, done.after))
+    if done.blocked_by:
+        names = ", ".join(f"{each.name} ({each.facts.version})" for each in done.blocked_by)
+        output.to_stderr(f"{_waiting(done.after)} for programs of an older version to end: {names}")
+        output.to_stderr("upgrade these, and run the command again")
     return 0
 
 
 def _done(before: SchemaStatus, after: SchemaStatus) -> str:
+    if before.found == after.found and before.queue == after.queue:
+        return "the tables fit already; nothing was changed"
     if before.found == 0:
-        return "created"
-    return "upgraded for the queue" if before.found == after.found else f"upgraded from format {before.found}"
+        return f"the tables were created: format {after.found}"
+    if before.found == after.found:
+        return f"the tables were upgraded for the queue: format {after.found}"
+    return f"the tables were upgraded from format {before.found}: format {after.found}"
+
+
+def _waiting(now: SchemaStatus) -> str:
+    count = len(now.waiting)
+    return "1 more step waits" if count == 1 else f"{count} more steps wait"
 
 
 @command.command("import")
@@ -95,7 +119,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     if done.already:
         output.to_stderr("everything was imported before; the folder is marked now")
     else:
-        output.to_stderr(f"✔ imported {done.rows['runs']} runs and {done.rows['tokens']} tokens")
+        output.to_stderr(f"✔ imported {count(done.rows['runs'], 'run')} and {count(done.rows['tokens'], 'token')}")
     output.to_stderr(f"start the server on the same folder, with the database: askback serve --data-dir {source}")
     if settings.files is not None:
         output.to_stderr("it stores the files of unfinished runs first; until then, other machines cannot be used")
@@ -128,24 +152,50 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     from askback.store import postgres
     from askback.store.postgres import schema
 
-    now = postgres.status(address)
+    now, living = postgres.status(address), postgres.living_programs(address)
     if as_json:
-        output.print_json(_view(now))
+        output.print_json(_view(now, living))
         return 0 if now.fits else 1
     if not now.fits:
         raise schema.misfit(address, now)
-    output.print_line(f"PostgreSQL {now.server}, format {now.found}: the tables fit")
+    newer = f", newer than this Askback ({now.known})" if now.found > now.known else ""
+    output.print_line(f"PostgreSQL {now.server}, format {now.found}{newer}: the tables fit")
+    if now.oldest:
+        output.print_line(f"programs must know format {now.oldest} or newer")
+    if now.waiting:
+        output.print_line(f"{_waiting(now)} for `askback database upgrade`, once no older program is alive")
+    for each in living:
+        output.print_line(f"  {each.name}  {each.facts.kind}  {_versions(each)}  {each.facts.host}")
     return 0
 
 
-def _view(found: SchemaStatus) -> dict[str, Any]:
+def _versions(program: Program) -> str:
+    known = program.facts.format
+    return f"Askback {program.facts.version}, " + (f"knows format {known}" if known else "does not say what it knows")
+
+
+def _view(found: SchemaStatus, living: Sequence[Program]) -> dict[str, Any]:
     return {
         "database": "postgresql",
         "server": found.server,
         "format": found.found,
-        "needed_format": found.known,
+        "needed_format": found.needed,
+        "known_format": found.known,
+        "oldest_usable_format": found.oldest,
         "queue_format": found.queue[-1] if found.queue else None,
         "needed_queue_format": found.queue_known[-1],
+        "waiting_steps": list(found.waiting),
+        "programs": [
+            {
+                "name": each.name,
+                "kind": each.facts.kind,
+                "host": each.facts.host,
+                "version": each.facts.version,
+                "format": each.facts.format or None,
+                "queue_format": each.facts.queue_format or None,
+            }
+            for each in living
+        ],
         "fits": found.fits,
     }
 

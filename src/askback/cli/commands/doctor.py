@@ -48,7 +48,7 @@ def command(settings: Settings, as_json: bool) -> int:
         findings += [finding async for finding in telegram_findings(settings)]
         try:
             # A problem with the telemetry is reported above, and must not hide the rest.
-            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()})) as app:
+            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), looking=True) as app:
                 findings += [finding async for finding in _examine(app)]
         except Unavailable as error:
             findings.append(Finding(what="database", ok=False, message=error.message))
@@ -100,15 +100,25 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
 
 
 async def _files(app: App) -> Finding | None:
+    from askback.bootstrap.files_report import examine, try_out
     from askback.core.errors import Unavailable
 
-    if app.files is None:
+    report = await examine(app.settings, app.store)
+    if report.problem is not None:
+        advice = "correct `files`, mount the share, or check the credentials and permissions: docs/guides/files.md"
+        return Finding(what="files", ok=False, message=report.problem, advice=advice)
+    if report.place is None:
         return None
+    if not report.reachable:
+        message = f"there is no folder {report.place} yet; the first server creates it"
+        advice = "if it is a share, mount it first"
+        return Finding(what="files", ok=None, message=message, advice=advice, warning=True)
     try:
-        return Finding(what="files", ok=True, message=f"can be stored in {await app.files.check()}")
+        await try_out(app.settings)
     except Unavailable as error:
-        advice = "correct `files`, or the credentials and permissions: docs/guides/files.md"
+        advice = "check the permissions: docs/guides/files.md"
         return Finding(what="files", ok=False, message=error.message, advice=advice)
+    return Finding(what="files", ok=True, message=f"can be stored in {report.place}")
 
 
 def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:

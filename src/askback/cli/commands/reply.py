@@ -13,6 +13,7 @@ from askback.cli import connection, exit_codes, options, output
 from askback.cli.completion import complete_waiting_run
 from askback.cli.help import Command
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
+from askback.text.formatting import printable
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
@@ -148,6 +149,13 @@ def _settled_elsewhere(pending: Interaction, run: Run | ServedRun) -> Conflict:
     return Conflict(RefusalCode.INTERACTION_NOT_PENDING, message + _closing(run))
 
 
+def _sent(run: Run | ServedRun, *, lacks_worker: bool) -> str:
+    follow = f"askback watch {run.id}"
+    if lacks_worker:
+        return f"✔ sent; run {run.id} waits for a server or worker that has {printable(run.engine)}; follow it with: {follow}"
+    return f"✔ sent; follow run {run.id} with: {follow}"
+
+
 # On the data folder.
 
 
@@ -189,7 +197,7 @@ async def _answer_here(
     from askback.cli.system_user import system_user
     from askback.cli.terminal.conversation import Ending, conclude, converse
     from askback.cli.terminal.prompt import Abandoned
-    from askback.core.runs import SHARED
+    from askback.core.runs import SHARED, RunState
     from askback.wire.base import plain
     from askback.wire.runs import Run as WireRun
 
@@ -202,11 +210,23 @@ async def _answer_here(
         raise _settled_elsewhere(pending, await app.service.store.get(run_id))
     run = await app.service.reply(run_id, response, pending.interaction_id, by=system_user())
     if await app.service.owned_elsewhere(run):
-        owner = "its server" if run.owner == SHARED else "the program that owns it"
-        display.write(f"✔ sent; run {run.id} continues in {owner}")
+        if run.owner != SHARED:
+            display.write(f"✔ sent; run {run.id} continues in the program that owns it")
+        else:
+            display.write(
+                _sent(run, lacks_worker=run.state is RunState.QUEUED and not await _has_worker(app, run.engine))
+            )
         return Ending(run=run, exit_code=0, document=plain(WireRun.of(run)))
     after = await app.service.closed_at(run.id, pending.interaction_id)
     return await converse(app, run, display, can_ask=can_ask, after=after)
+
+
+async def _has_worker(app: App, engine: str) -> bool:
+    """Whether a server or worker that is alive has the engine. With SQLite there is none: its server would be asked."""
+    from askback.bootstrap.health import workers
+
+    alive = [each for each in await workers(app) if each.state not in ("draining", "gone")]
+    return any(engine == offered.name for each in alive for offered in each.engines)
 
 
 # Through the server.
@@ -246,7 +266,7 @@ async def _answer_through(
     if response is None:
         raise _settled_elsewhere(pending, await client.get_run(run_id))
     answered = await client.reply(run_id, pending.interaction_id, response)
-    display.write(f"✔ sent; follow run {run_id} with: askback watch {run_id}")
+    display.write(_sent(answered, lacks_worker=answered.queue_reason == "no_worker"))
     return answered, 0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from askback.cli.connection import Access
     from askback.cli.local_runs import LocalRuns
     from askback.cli.terminal.live import Display
-    from askback.client import AsyncClient, Event, PendingQuestion, Run
+    from askback.client import Artifact, AsyncClient, Event, PendingQuestion, Run
 
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
 
@@ -103,11 +103,13 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
         async with access() as runs:
             run_id = await full_id(runs, run)
             found = await runs.get_run(run_id)
-            interactions, artifacts = await runs.interactions(run_id), await runs.artifacts(run_id)
-            changes = (await runs.result(run_id)).changes if found.workdir and found.state.final else None
+            interactions, artifacts = await runs.interactions(run_id), await _artifacts(runs, run_id)
+            reads_changes = found.workdir and found.state.final and not isinstance(artifacts, str)
+            changes = (await runs.result(run_id)).changes if reads_changes else None
         if as_json:
-            parts = {"interactions": interactions, "artifacts": artifacts}
-            parts |= {} if changes is None else {"changes": changes}
+            unavailable = isinstance(artifacts, str)
+            listed = {"artifacts": None, "files_unavailable": artifacts} if unavailable else {"artifacts": artifacts}
+            parts = {"interactions": interactions, **listed, **({} if changes is None else {"changes": changes})}
             output.print_json(render.document(found) | msgspec.to_builtins(parts))
             return 0
         for line in render.page(found, interactions, artifacts, changes):
@@ -115,6 +117,19 @@ def show_command(access: Access, as_json: bool, run: str) -> int:
         return 0
 
     return run_async(main)
+
+
+async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> list[Artifact] | str:
+    """The files of the run; if they are in a store that cannot be used, why."""
+    from askback.client import ServerFault
+    from askback.core.errors import RefusalCode, Unavailable
+
+    try:
+        return await runs.artifacts(run_id)
+    except (ServerFault, Unavailable) as error:
+        if error.code != RefusalCode.FILES_UNAVAILABLE:
+            raise
+        return error.message
 
 
 @click.command(
@@ -214,7 +229,7 @@ def inbox_command(access: Access, as_json: bool, label: tuple[str, ...]) -> int:
         return 0
     for each in questions:
         about = f" · {one_line(each.summary, 200)}" if each.summary else ""
-        about += f" · {render.labels_text(each.labels)}" if each.labels else ""
+        about += f" · {shown}" if (shown := render.labels_text(each.labels)) else ""
         output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
         for line in render.question(each.run_id, each, each.wait_deadline_at):
             output.print_line(line)

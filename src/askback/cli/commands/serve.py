@@ -80,6 +80,7 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
 
 async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     from askback.bootstrap import opened
+    from askback.bootstrap.programs import disagreements
     from askback.bootstrap.server import web_server
     from askback.http.protocol import AcceptFaults, Connections
     from askback.process.isolation import release_large_blocks
@@ -90,6 +91,8 @@ async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     listening = listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, role=role) as app:
+        for message in await disagreements(app.programs):
+            log.warning("%s", message)
         await app.recovery.restart_all()
         web = web_server(app, port)
         # Engines and the database need open files, too.

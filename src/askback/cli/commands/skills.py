@@ -64,11 +64,17 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id. `trip-planner` is the skill of the demo."""
     from askback.bootstrap import open_library
+    from askback.bootstrap.files import refuse_without_files
     from askback.cli.audited import audited
     from askback.core.audit import Action
 
     package = audited(
-        settings, Action.SKILL_INSTALL, lambda: open_library(settings).install(source), lambda made: made.id
+        settings,
+        Action.SKILL_INSTALL,
+        lambda: open_library(settings).install(source),
+        lambda made: made.id,
+        # Other machines get the package from the store of files.
+        check=refuse_without_files if settings.files is None else None,
     )
     if as_json:
         output.print_json({"id": package.id, "version": package.version, "digest": package.digest})

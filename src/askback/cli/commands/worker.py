@@ -74,12 +74,15 @@ def command(
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
+    names = None if engines is None else tuple(name.strip() for name in engines.split(",") if name.strip())
+    if names == ():
+        raise click.UsageError("--engines names no engine; leave it out to execute turns of all that are installed")
     check_database(settings, Role.WORKER)
     gc.disable()
     chosen = {
         "host": host,
         "port": port,
-        "engines": None if engines is None else tuple(name.strip() for name in engines.split(",") if name.strip()),
+        "engines": names,
         "labels": read_labels(labels, "=", "--label") or None,
     }
     worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
@@ -92,6 +95,7 @@ def command(
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
     from askback.bootstrap import opened
+    from askback.bootstrap.programs import disagreements
     from askback.bootstrap.roles import Role
     from askback.bootstrap.worker import worker_site
     from askback.http.protocol import AcceptFaults, Connections
@@ -102,6 +106,8 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
     asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = listen(settings.worker.host, settings.worker.port)
     async with opened(settings, role=Role.WORKER) as app:
+        for message in await disagreements(app.programs):
+            log.warning("%s", message)
         await app.recovery.restart_all()
         site = worker_site(app)
         connections = Connections(max_unauthenticated=_MAX_CONNECTIONS // 2, max_total=_MAX_CONNECTIONS)
@@ -131,10 +137,14 @@ def _drained_by_signals(app: App) -> Draining:
 
 
 def _announce(app: App, url: str, *, as_json: bool) -> None:
-    settings = app.settings
+    settings, engines = app.settings, sorted(app.slots.only or ())
+    missing = sorted(set(settings.worker.engines) - set(engines))
     if as_json:
-        document = {"url": url, "slots": settings.slots, "data_dir": str(settings.data_dir)}
+        document = {"url": url, "slots": settings.slots, "data_dir": str(settings.data_dir), "engines": engines}
         print(json.dumps(document), flush=True)
         return
     print(f"askback executes runs, {settings.slots} at a time (data folder {settings.data_dir})", file=sys.stderr)
+    print(f"  engines: {', '.join(engines) or 'none is installed here; it waits for one'}", file=sys.stderr)
+    if missing:
+        print(f"  not installed here: {', '.join(missing)}; it looks for them every few seconds", file=sys.stderr)
     print(f"  health: {url}/healthz", file=sys.stderr, flush=True)

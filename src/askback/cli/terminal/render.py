@@ -20,7 +20,7 @@ from askback.core.actors import Via
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
-from askback.core.labels import shown_labels
+from askback.core.labels import for_people, shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
 from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size
@@ -100,9 +100,9 @@ def _note(run: Run) -> str:
 
 
 def page(
-    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact], changes: Changes | None = None
+    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact] | str, changes: Changes | None = None
 ) -> Iterator[str]:
-    """Everything about a run."""
+    """Everything about a run. Instead of its files, `artifacts` may say why they cannot be listed."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
     yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
@@ -110,8 +110,8 @@ def page(
         yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
     if run.workdir is not None:
         yield f"  folder   {printable(run.workdir)}"
-    if run.labels:
-        yield f"  labels   {labels_text(run.labels)}"
+    if labels := labels_text(run.labels):
+        yield f"  labels   {labels}"
     yield from _input(run)
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
@@ -132,13 +132,16 @@ def page(
         yield from _settled(interaction)
     if run.pending_interaction is not None:
         yield from question(run.id, run.pending_interaction, run.wait_deadline_at)
-    for artifact in artifacts:
-        yield f"  file     {printable(artifact.path)} ({size(artifact.size)})"
+    if isinstance(artifacts, str):
+        yield f"  ! the files cannot be listed: {printable(artifacts)}"
+    else:
+        yield from (f"  file     {printable(each.path)} ({size(each.size)})" for each in artifacts)
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
 
 
-def labels_text(labels: Mapping[str, str]) -> str:
-    return one_line(shown_labels(labels), 500)
+def labels_text(labels: Mapping[str, str] | None) -> str:
+    """Those that are for people, in one line; empty if there are none."""
+    return one_line(shown_labels(for_people(labels or {})), 500)
 
 
 def _taken_over(origin: Origin) -> str:
@@ -232,9 +235,8 @@ def ending(run: Run) -> Iterator[str]:
 
 def known(event: Event) -> CoreEvent | None:
     """The event for the display; None for a type that only a newer server knows."""
-    try:
-        kind = EventType(event.type)
-    except ValueError:
+    kind = EventType(event.type)
+    if not kind.known:
         return None
     return CoreEvent(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
 

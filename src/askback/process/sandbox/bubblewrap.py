@@ -32,6 +32,10 @@ _FIRST_USER_UID = 1000
 _NOBODY = 65534
 # In these folders, files that other users cannot read are hidden too, down to this depth.
 _CLOSED = ((ETC, 6), (Path("/usr/local/etc"), 4), (Path("/opt"), 3))
+# With a private file directly in one of these, only that file is hidden: every program needs the rest.
+_NEEDED = frozenset(
+    (*SYSTEM, *map(Path, ("/", "/etc", "/etc/ssl", "/etc/ssl/certs", "/etc/pki", "/etc/pki/tls", "/etc/pki/tls/certs")))
+)
 _RUN = Path("/run")
 _ANY = Path("/usr")
 """A folder that exists in every sandbox."""
@@ -231,7 +235,7 @@ class Bubblewrap:
 
     def _covered(self) -> list[Path]:
         """Paths to hide inside the system folders. An installation in one of them is shown again."""
-        folders = {path.parent for path in self.hide.private if not path.is_dir()} - {ETC, *SYSTEM}
+        folders = {path.parent for path in self.hide.private if not path.is_dir()} - _NEEDED
         folders |= {*self.hide.homes}
         closed = _closed(int(time.monotonic() / _CLOSED_SEC))
         return [*sorted(folders), *(each for each in closed if not within(each, folders))]

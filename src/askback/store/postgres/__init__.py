@@ -11,7 +11,9 @@ from typing import TypeVar
 import psycopg
 
 from askback.core.audit import AuditEntry
-from askback.store.postgres import errors, schema
+from askback.core.errors import Unavailable
+from askback.core.programs import Program
+from askback.store.postgres import errors, schema, upgrades
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import DEFAULT, Limits
 from askback.store.postgres.link import Server
@@ -51,6 +53,7 @@ class PostgresStore(SqlStore):
         self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
         self._folder: schema.DataFolder | None = None
         self._closed = False
+        self._refusal: Unavailable | None = None
 
     @classmethod
     async def open(
@@ -93,10 +96,18 @@ class PostgresStore(SqlStore):
         await self._writers.close()
         await self._readers.close()
 
+    def refuse(self, reason: Unavailable) -> None:
+        """Fail every read and write from now on: the tables are no longer those that this program knows."""
+        self._refusal = reason
+
     async def read(self, work: Callable[[Connection], T]) -> T:
+        if self._refusal is not None:
+            raise self._refusal
         return await self._readers.read(work)
 
     async def write(self, work: Write) -> Change:
+        if self._refusal is not None:
+            raise self._refusal
         return await self._writers.write(work)
 
     def turns(self, owners: Collection[str]) -> JobTurns:
@@ -142,9 +153,15 @@ def _check(connection: PostgresConnection) -> str:
     return f"PostgreSQL {server}, {extent}, {size_mb:.0f} MB"
 
 
-def upgrade(address: str) -> schema.SchemaStatus:
-    """Create or upgrade the tables. Returns the status before."""
-    return _with_connection(address, schema.upgrade, Limits(statement_sec=0))
+def upgrade(address: str, *, force: bool = False) -> upgrades.Upgrade:
+    """Create or upgrade the tables: see `upgrades.upgrade`."""
+    return _with_connection(
+        address, lambda connection: upgrades.upgrade(connection, force=force), Limits(statement_sec=0)
+    )
+
+
+def living_programs(address: str) -> Sequence[Program]:
+    return _with_connection(address, upgrades.living_programs)
 
 
 def status(address: str) -> schema.SchemaStatus:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.files.atomic import Record
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
+from askback.store.sql.newer_fields import known_fields, newer_fields, with_fields
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class State(Generic[R]):
 
     changes: int
     records: Mapping[str, R]
+    newer: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The fields that only newer versions know, by key. Only of a state that is to be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +185,9 @@ class RowCollection(Generic[R]):
             connection.execute(_MAKE, {"name": self.name})
             connection.execute(_LOCK, {"name": self.name})
             rows = connection.fetch(_READ, {"name": self.name})
-            return State(changes=rows[0][0], records=self._decoded(rows))
+            known = known_fields(self._kind)
+            newer = {key: newer_fields(doc, known) for _, key, doc in rows if key is not None}
+            return State(changes=rows[0][0], records=self._decoded(rows), newer=newer)
         except BaseException:
             _end(connection)
             raise
@@ -193,9 +198,12 @@ class RowCollection(Generic[R]):
         return _Change(
             id=secrets.token_hex(8),
             base=before.changes,
-            put={key: msgspec.json.encode(each).decode() for key, each in put.items()},
+            put={key: self._document(each, before.newer.get(key)) for key, each in put.items()},
             removed=tuple(old.keys() - records.keys()),
         )
+
+    def _document(self, record: R, newer: Mapping[str, str] | None) -> str:
+        return with_fields(msgspec.json.encode(record).decode(), newer or {})
 
     def _commit(self, link: Link, change: _Change) -> None:
         """Commit the open transaction. If its connection is lost, look whether it was committed, or repeat it."""

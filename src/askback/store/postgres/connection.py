@@ -40,12 +40,14 @@ _SESSION = f"""
 SET search_path TO {SCHEMA};
 SET client_encoding TO 'UTF8';
 SET default_transaction_isolation TO 'read committed';
+SET jit TO off;
 SET tcp_keepalives_idle TO 10;
 SET tcp_keepalives_interval TO 5;
 SET tcp_keepalives_count TO 3;
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
-"""What was reported as stored must be on disk, and a program that has vanished must not hold its locks: without these, the
+"""Statements here take milliseconds, and compiling one takes tens of them, so nothing is compiled.
+What was reported as stored must be on disk, and a program that has vanished must not hold its locks: without these, the
 server may wait for the rest of its message for hours."""
 
 _ENDS = ("08", "57P", "25P03")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import errors as kinds
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.text.formatting import nearest
 
 MINIMUM = 15
 """The oldest PostgreSQL that is supported."""
@@ -20,7 +22,9 @@ _REASONS = (
     (r"too many clients|remaining connection slots", "the server has no free connection; raise its max_connections"),
 )
 """By the text of the message: libpq does not give the code of an error during the connection."""
-_PERMANENT = re.compile("|".join(pattern for pattern, _ in _REASONS[:4]))
+_BAD_VALUE = re.compile(r"invalid .*value|must be .* if|root certificate file .* does not exist")
+_PERMANENT = re.compile("|".join([*(pattern for pattern, _ in _REASONS[:4]), _BAD_VALUE.pattern]))
+_SHAPE = "it must look like postgresql://user:password@host:5432/name, with special characters percent-encoded, such as %40 for @"
 
 
 def place(address: str) -> str:
@@ -66,18 +70,37 @@ def unavailable(error: psycopg.Error, address: str) -> Unavailable:
         case kinds.UndefinedTable() | kinds.UndefinedColumn() | kinds.InvalidSchemaName() | kinds.UndefinedFunction():
             return unfit(address, None, None)
         case _:
-            return Unavailable(RefusalCode.STORE_UNUSABLE, f"{where} cannot be used: {_advice(error)}")
+            return Unavailable(RefusalCode.STORE_UNUSABLE, f"{where} cannot be used: {_advice(error, address)}")
 
 
-def _advice(error: psycopg.Error) -> str:
+def _advice(error: psycopg.Error, address: str) -> str:
     if _is_bad_address(error):
         # The message may quote the address with its password.
-        return "its address is not valid; it must look like postgresql://user:password@host:5432/name"
+        return f"its address is not valid; {_unknown_options(address) or _SHAPE}"
     text = _first_line(error)
     for pattern, advice in _REASONS:
         if re.search(pattern, text):
             return advice
+    if _BAD_VALUE.search(text):
+        return f"{text}; correct `database`"
     return f"{text}; check that the server runs and can be reached"
+
+
+def _unknown_options(address: str) -> str | None:
+    """The options after `?` that libpq does not have, by name."""
+    known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    given = [name for name, _ in parse_qsl(urlsplit(address).query, keep_blank_values=True)]
+    unknown = sorted(set(given) - known)
+    if not unknown:
+        return None
+    near = nearest(unknown[0], known)
+    hint = f"; did you mean {near}?" if near and len(unknown) == 1 else ""
+    return f"libpq has no option {' and no option '.join(unknown)}{hint}"
+
+
+def waiting(error: psycopg.Error, address: str, seconds: float) -> str:
+    """For the log of a program that has not reached the database yet."""
+    return f"waiting for {place(address)}, for {seconds:.0f} seconds at most: {_first_line(error)}"
 
 
 def _first_line(error: psycopg.Error) -> str:
@@ -87,6 +110,9 @@ def _first_line(error: psycopg.Error) -> str:
 
 def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
     """The tables, or those of the queue, are missing or of an older version."""
+    if found == 0:
+        message = f"{place(address)} has no tables yet; create them with: askback database upgrade"
+        return Unavailable(RefusalCode.STORE_UNUSABLE, message)
     version = "" if found is None or found == known else f" (format {found}, this Askback needs {known})"
     message = (
         f"the tables in {place(address)} do not fit{version}; create or upgrade them with: askback database upgrade"
@@ -94,10 +120,10 @@ def unfit(address: str, found: int | None, known: int | None) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
-def newer(address: str, found: int, known: int) -> Unavailable:
+def newer(address: str, oldest: int, known: int) -> Unavailable:
     message = (
-        f"{place(address)} was written by a newer Askback (format {found}, this one supports {known}) and was left"
-        " unchanged; upgrade Askback, or use another database"
+        f"{place(address)} was upgraded by a newer Askback for programs that know format {oldest}, and this one knows"
+        f" {known}; upgrade Askback, or use another database"
     )
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
@@ -110,12 +136,28 @@ def newer_queue(address: str, found: str) -> Unavailable:
     return Unavailable(RefusalCode.STORE_NEWER, message)
 
 
+def older_programs(address: str, names: list[str]) -> Unavailable:
+    message = (
+        f"{place(address)} was left unchanged: programs of an older version use it, and could not use it afterwards:"
+        f" {', '.join(names)}; upgrade or stop them first, or use --force, which stops their work"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
 def other_folder(address: str) -> Unavailable:
     message = (
         f"{place(address)} belongs to another data folder, which has the files of its runs; use that folder with"
         " --data-dir, or another database, or share the files with the setting `files`"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def files_not_set(address: str) -> Unavailable:
+    message = (
+        f"the files of the runs in {place(address)} are in a store that several machines share, and the setting `files`"
+        " is not set; set it to the same address as on the other machines (docs/guides/files.md)"
+    )
+    return Unavailable(RefusalCode.FILES_UNAVAILABLE, message)
 
 
 def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:

@@ -37,6 +37,7 @@ TABLES = (
     "daily_runs",
     "chat_messages",
     "audit",
+    "file_store",
 )
 """In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})

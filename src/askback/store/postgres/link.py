@@ -54,6 +54,7 @@ class Server:
         """Called in any thread when the server does not answer."""
         self._changing = threading.Lock()
         self._away: _Away | None = None
+        self._was_reached = False
         self._calls = threading.local()
 
     def connect(self) -> PostgresConnection:
@@ -78,6 +79,7 @@ class Server:
     def _note_reached(self) -> None:
         with self._changing:
             was_away, self._away = self._away is not None, None
+            self._was_reached = True
         if was_away:
             log.warning("the database can be reached again")
 
@@ -85,7 +87,14 @@ class Server:
         with self._changing:
             if self._away is None:
                 self._away = _Away(since=time.monotonic(), error=error)
-                log.warning("the connection to the database was lost", extra={"error": str(error)})
+                self._log_away("the connection to the database was lost", error)
+
+    def _log_away(self, what: str, error: psycopg.Error) -> None:
+        """Before the first contact, say what it waits for. An error that somebody must correct is reported by the caller."""
+        if self._was_reached:
+            log.warning("%s", what, extra={"error": str(error)})
+        elif not errors.is_permanent(error):
+            log.warning("%s", errors.waiting(error, self.address, self.patience_sec))
 
     def note_silence(self, error: psycopg.Error, since: float) -> None:
         """The server has not answered a call that began then."""
@@ -94,7 +103,7 @@ class Server:
             away = self._away
             self._away = _Away(since=since if away is None else min(since, away.since), error=error, silent=True)
             if (away is None or not away.silent) and not self.closing.is_set():
-                log.warning("the database does not answer", extra={"error": str(error)})
+                self._log_away("the database does not answer", error)
                 threading.Thread(target=self._reconnect, name="askback-store-reconnect", daemon=True).start()
         for notify in self.on_silence:
             notify()

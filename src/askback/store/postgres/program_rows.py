@@ -10,14 +10,16 @@ import socket
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
 import psycopg
 from psycopg import errors as kinds
 
-from askback.core.programs import Program, ProgramFacts
+from askback.core.errors import Unavailable
+from askback.core.programs import Program, ProgramFacts, ProgramKind
+from askback.store.postgres import errors, queue_schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.sql import rows
 from askback.store.sql.connection import Connection
@@ -38,18 +40,19 @@ INSERT INTO programs (name, kind, host, pid, boot_id, version, lease_until, doc)
 VALUES (:name, :kind, :host, :pid, :boot_id, :version, now() + make_interval(secs => :lease_sec), :doc)
 RETURNING clock_timestamp()
 """
-_RENEW = """
+_RENEW = f"""
 UPDATE programs SET lease_until = now() + make_interval(secs => :lease_sec), doc = :doc
 WHERE name = :name AND lease_until > now()
-RETURNING clock_timestamp()
+RETURNING clock_timestamp(), ({steps.OLDEST}), ({steps.OLDEST_QUEUE})
 """
+_OLDEST = f"SELECT ({steps.OLDEST}), ({steps.OLDEST_QUEUE})"
 _ALIVE = """
 SELECT name, boot_id FROM programs
 WHERE name IN (SELECT value FROM json_each(:names) AS names (value)) AND lease_until > now()
 """
-_LIVING = "SELECT name, doc, started_at, lease_until FROM programs WHERE lease_until > now() ORDER BY started_at, name"
 _KNOWN = """
-SELECT name, doc, started_at, lease_until, lease_until > now() FROM programs ORDER BY started_at, name
+SELECT name, kind, host, pid, boot_id, version, doc, started_at, lease_until, lease_until > now() AS alive
+FROM programs ORDER BY started_at, name
 """
 _REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:names) AS names (value))"
 _FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
@@ -80,18 +83,24 @@ def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
 
 
 def living(connection: Connection) -> Sequence[Program]:
-    return [
-        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until)
-        for name, doc, started_at, until in connection.fetch(_LIVING)
-    ]
+    return [each for each in known(connection) if each.alive]
 
 
 def known(connection: Connection) -> Sequence[Program]:
     """Also those whose lease is over, until they are forgotten."""
     return [
-        Program(name=name, facts=_FACTS.decode(doc), started_at=started_at, lease_until=until, alive=alive)
-        for name, doc, started_at, until, alive in connection.fetch(_KNOWN)
+        Program(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
+        for name, *columns, doc, started_at, until, alive in connection.fetch(_KNOWN)
     ]
+
+
+def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str) -> ProgramFacts:
+    """A program whose document cannot be read is alive all the same, and must not end the others that see it."""
+    try:
+        return _FACTS.decode(doc)
+    except msgspec.MsgspecError:
+        known_kind = kind if kind in set(ProgramKind) else ProgramKind.COMMAND
+        return ProgramFacts(kind=ProgramKind(known_kind), host=host, pid=pid, boot_id=boot_id, version=version)
 
 
 def remove(connection: Connection, names: Collection[str]) -> None:
@@ -100,6 +109,17 @@ def remove(connection: Connection, names: Collection[str]) -> None:
 
 def forget_dead(connection: Connection) -> None:
     connection.execute(_FORGET)
+
+
+class TooNew(Unavailable):
+    """The tables were upgraded to a format that this program cannot use."""
+
+    def __init__(self, refusal: Unavailable) -> None:
+        super().__init__(refusal.code, refusal.message)
+
+
+def _document(facts: ProgramFacts) -> str:
+    return rows.dump(replace(facts, format=steps.newest(), queue_format=queue_schema.known()[-1]))
 
 
 class Session:
@@ -123,7 +143,10 @@ class Session:
             raise
 
     def register(self, facts: ProgramFacts, *, instead_of: str | None, lease_sec: float, limit_sec: float) -> datetime:
-        """Returns the time of the database. The row of `instead_of` is removed in the same transaction."""
+        """Returns the time of the database. The row of `instead_of` is removed in the same transaction.
+
+        Raises `TooNew`.
+        """
         values = {
             "name": self._name,
             "kind": str(facts.kind),
@@ -132,20 +155,36 @@ class Session:
             "boot_id": facts.boot_id,
             "version": facts.version,
             "lease_sec": lease_sec,
-            "doc": rows.dump(facts),
+            "doc": _document(facts),
         }
         with self._limited(limit_sec), self._connection.raw.transaction():
             if instead_of is not None:
                 remove(self._connection, [instead_of])
             at: datetime = self._connection.value(_REGISTER, values)
+            # Afterwards: an upgrade may have made the insertion wait.
+            self._refuse_newer(*self._connection.fetch(_OLDEST)[0])
         return at
 
     def renew(self, facts: ProgramFacts, *, lease_sec: float, limit_sec: float) -> datetime | None:
-        """The time of the database; None if the lease is over."""
-        values = {"name": self._name, "lease_sec": lease_sec, "doc": rows.dump(facts)}
+        """The time of the database; None if the lease is over. Raises `TooNew`."""
+        values = {"name": self._name, "lease_sec": lease_sec, "doc": _document(facts)}
         with self._limited(limit_sec):
-            renewed: datetime | None = self._connection.value(_RENEW, values)
-        return renewed
+            found = self._connection.fetch(_RENEW, values)
+        if not found:
+            return None
+        ((renewed, oldest, oldest_queue),) = found
+        self._refuse_newer(oldest, oldest_queue)
+        at: datetime = renewed
+        return at
+
+    def _refuse_newer(self, oldest: int, oldest_queue: str) -> None:
+        """Raise `TooNew` if the tables were upgraded to a format that this program cannot use."""
+        known, queue_known = steps.newest(), queue_schema.known()[-1]
+        address = self._connection.raw.info.dsn
+        if oldest > known:
+            raise TooNew(errors.newer(address, oldest, known))
+        if oldest_queue > queue_known:
+            raise TooNew(errors.newer_queue(address, oldest_queue))
 
     def leave(self, *, limit_sec: float) -> None:
         with self._limited(limit_sec):

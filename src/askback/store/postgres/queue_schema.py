@@ -1,15 +1,18 @@
 """The tables of the queue, which are Procrastinate's: its package has them, and says how they change.
 
 Every migration of the package is noted by its name once it is applied, so that a newer package finds what is left to do.
+`steps` says which of them a program needs, and which it cannot work with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
 from procrastinate.schema import SchemaManager
 
+from askback.store.postgres import steps
 from askback.store.postgres.connection import PostgresConnection
 
 _APPLIED = "SELECT name FROM queue_migrations ORDER BY name"
@@ -33,15 +36,23 @@ def applied(connection: PostgresConnection) -> tuple[str, ...]:
     return tuple(name for (name,) in connection.fetch(_APPLIED))
 
 
-def upgrade(connection: PostgresConnection) -> None:
-    """Create the tables, or apply what they lack. Call it in a transaction, after our own migrations."""
-    before = applied(connection)
+def upgrade(connection: PostgresConnection, older: Collection[str] = ()) -> str | None:
+    """Create the tables, or apply what they lack. Call it in a transaction, after our own migrations.
+
+    `older` has the last migration that each living program knows. Returns the first migration that must wait, because
+    a program that does not know it cannot work with it; those after it wait as well.
+    """
+    before, waits = applied(connection), None
     if not before:
         connection.raw.execute(SchemaManager.get_schema().encode())
     for name in known():
         if name not in before:
             if before:
+                if not steps.is_additive(name) and any(each < name for each in older):
+                    waits = name
+                    break
                 connection.raw.execute((_folder() / f"{name}.sql").read_bytes())
             connection.execute(_NOTE, {"name": name})
     for statement in ("index_runs", "index_fetched"):
         connection.execute(connection.statements("queue")[statement])
+    return waits

@@ -1,59 +1,60 @@
-"""The tables and their version: checked when a store is opened, created and upgraded by a command."""
+"""The version of the tables, which is checked when a store is opened, and the data folder that they belong to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from askback.core.errors import Unavailable
-from askback.store.postgres import errors, queue_schema
-from askback.store.postgres.connection import FOLDER, SCHEMA, PostgresConnection
-from askback.store.sql.connection import migrations
+from askback.store.postgres import errors, queue_schema, steps
+from askback.store.postgres.connection import SCHEMA, PostgresConnection
 
-_LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA} migrations', 0))"
 _UNFINISHED = "SELECT EXISTS (SELECT 1 FROM runs WHERE state IN ('queued', 'running', 'waiting_user'))"
-_LEDGER = f"""
-CREATE SCHEMA IF NOT EXISTS {SCHEMA};
-CREATE TABLE IF NOT EXISTS migrations (version BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaStatus:
-    """`found` is the version of the tables, 0 if there are none. `known` is the version that this program needs.
+    """`found` is the format of the tables, 0 if there are none. `needed` is the format that this program needs, and `known`
+    the newest that it knows: steps that are not additive may be missing.
 
-    `queue` has the migrations of Procrastinate that the tables have had, and `queue_known` those of the installed package.
+    `oldest` is the oldest format that a program must know to use the tables. `queue` has the migrations of Procrastinate
+    that the tables have had, and `queue_known` those of the installed package.
     """
 
     server: str
     found: int
+    needed: int
     known: int
+    oldest: int
     queue: tuple[str, ...]
     queue_known: tuple[str, ...]
 
     @property
     def fits(self) -> bool:
-        return self.found == self.known and self.queue == self.queue_known
+        tables = self.needed <= self.found and self.oldest <= self.known
+        return tables and steps.queue_fits(self.queue, self.queue_known)
 
     @property
-    def newer_queue(self) -> bool:
-        """Whether the tables are those of a newer Procrastinate than the installed one."""
-        return bool(set(self.queue) - set(self.queue_known))
+    def newer(self) -> bool:
+        """Whether the tables, or those of the queue, are too new for this program."""
+        return self.oldest > self.known or bool(steps.newer_queue(self.queue, self.queue_known))
 
-
-@cache
-def scripts() -> tuple[str, ...]:
-    return migrations(FOLDER.joinpath("migrations"))
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The known steps that are not applied yet: they wait for older programs to end, unless the tables do not fit."""
+        tables = tuple(str(step.version) for step in steps.steps()[self.found :])
+        return (*tables, *(name for name in self.queue_known if name not in self.queue))
 
 
 def status(connection: PostgresConnection) -> SchemaStatus:
     """Raises `Unavailable` for a server that is too old, or a database with the wrong encoding."""
-    _check_server(connection)
+    check_server(connection)
     server = str(connection.value("SHOW server_version")).split()[0]
     return SchemaStatus(
         server=server,
         found=_version(connection),
-        known=len(scripts()),
+        needed=steps.needed(),
+        known=steps.newest(),
+        oldest=_oldest(connection),
         queue=queue_schema.applied(connection),
         queue_known=queue_schema.known(),
     )
@@ -68,11 +69,11 @@ def check(connection: PostgresConnection) -> None:
 
 def misfit(address: str, now: SchemaStatus) -> Unavailable:
     """Why a program refuses these tables."""
-    if now.found > now.known:
-        return errors.newer(address, now.found, now.known)
-    if now.newer_queue:
-        return errors.newer_queue(address, now.queue[-1])
-    return errors.unfit(address, now.found, now.known)
+    if now.oldest > now.known:
+        return errors.newer(address, now.oldest, now.known)
+    if newer := steps.newer_queue(now.queue, now.queue_known):
+        return errors.newer_queue(address, newer[-1])
+    return errors.unfit(address, now.found, now.needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,8 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
     ((first, runs_dir, shared),) = connection.fetch("SELECT id, runs_dir, shared FROM data_folder")
     if not folder.shared:
         if first != folder.id:
-            raise errors.other_folder(_address(connection))
+            has_files = connection.value("SELECT EXISTS (SELECT 1 FROM file_store WHERE confirmed = 1)")
+            raise (errors.files_not_set if has_files else errors.other_folder)(_address(connection))
         # It may have been moved.
         connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
@@ -123,30 +125,22 @@ def note_files(connection: PostgresConnection, folder: DataFolder, *, shared: bo
     connection.execute(statement, {"id": folder.id, "shared": shared})
 
 
-def upgrade(connection: PostgresConnection) -> SchemaStatus:
-    """Create or upgrade the tables, in one transaction. Returns the status before. Programs wait for one another."""
-    _check_server(connection)
-    with connection.raw.transaction():
-        connection.execute(_LOCK)
-        before = status(connection)
-        if before.found > before.known or before.newer_queue:
-            raise misfit(_address(connection), before)
-        if before.found < before.known:
-            connection.raw.execute(_LEDGER)
-        for version, script in enumerate(scripts()[before.found :], start=before.found + 1):
-            connection.raw.execute(script.encode())
-            connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": version})
-        queue_schema.upgrade(connection)
-    return before
-
-
 def _version(connection: PostgresConnection) -> int:
-    if connection.value("SELECT to_regclass(:name)", {"name": f"{SCHEMA}.migrations"}) is None:
+    if not _has_ledger(connection):
         return 0
     return int(connection.value("SELECT coalesce(max(version), 0) FROM migrations"))
 
 
-def _check_server(connection: PostgresConnection) -> None:
+def _oldest(connection: PostgresConnection) -> int:
+    return int(connection.value(steps.OLDEST)) if _has_ledger(connection) else 0
+
+
+def _has_ledger(connection: PostgresConnection) -> bool:
+    return connection.value("SELECT to_regclass(:name)", {"name": f"{SCHEMA}.migrations"}) is not None
+
+
+def check_server(connection: PostgresConnection) -> None:
+    """Raise `Unavailable` for a server that is too old, or a database with the wrong encoding."""
     version = connection.raw.info.server_version
     if version < errors.MINIMUM * 10_000:
         raise errors.too_old(_address(connection), version)

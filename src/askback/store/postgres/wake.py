@@ -129,17 +129,19 @@ class Wake:
             self._over.set()
             return
         while (notification := connection.raw.pgconn.notifies()) is not None:
-            self._hear(notification.extra.decode())
+            self._hear(notification.extra.decode(errors="replace"))
 
     def _hear(self, text: str) -> None:
-        program, what, run_id = text.split(" ", 2)
-        if program == self._program:
+        """Every user of the database may send anything: PostgreSQL has no permissions for notifications."""
+        words = text.split(" ", 2)
+        if len(words) < 3 or words[0] == self._program:
             return
+        _, what, run_id = words
         if what == _RECORDS:
             self._recorded(run_id)
         elif not run_id:
             self._moved(None)
         elif what == _EVENTS:
             self._added(run_id)
-        else:
+        elif what == _MOVED:
             self._moved([run_id])

@@ -18,6 +18,7 @@ from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
 from askback.store.base import EventPage
+from askback.store.sql.newer_fields import known_fields, newer_fields, with_fields
 from askback.store.sql.search import searched_text
 from askback.text.json_text import clean
 
@@ -31,6 +32,8 @@ _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 # Created at import, by one thread: msgspec crashes the process if two threads use a class for the first time at once.
 _JSON = msgspec.json.Decoder()
 _RUN = msgspec.json.Decoder(Run)
+_RUN_FIELDS = known_fields(Run)
+_NO_NEWER_FIELDS = ',"newer":null}'
 _INTERACTION = msgspec.json.Decoder(Interaction)
 
 
@@ -96,15 +99,23 @@ def _load(decoder: msgspec.json.Decoder[T], text: str) -> T:
 
 def stored(run: Run) -> tuple[Run, str]:
     """The run as it will be read back, and its document."""
+    own = run if run.newer is None else run.evolve(newer=None)
     try:
-        return run, msgspec.json.encode(run).decode()
+        doc = _without_newer(msgspec.json.encode(own).decode())
     except (UnicodeEncodeError, ValueError, RecursionError):
-        doc = _dump_with_care(run)
+        doc = with_fields(_without_newer(_dump_with_care(own)), run.newer or {})
         return load_run(doc), doc
+    return run, with_fields(doc, run.newer or {})
+
+
+def _without_newer(doc: str) -> str:
+    return doc.removesuffix(_NO_NEWER_FIELDS) + "}"
 
 
 def load_run(doc: str) -> Run:
-    return _load(_RUN, doc)
+    run = _load(_RUN, doc)
+    newer = newer_fields(doc, _RUN_FIELDS)
+    return run.evolve(newer=newer) if newer else run
 
 
 def run_columns(run: Run, doc: str, added: int) -> Columns:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from askback.core.runs import Run
+from askback.text.json_text import clean
 
 
 def words_of(text: str) -> str | None:
     """The words of a search as a statement expects them; None if there are none."""
-    words = text.casefold().split()
+    # PostgreSQL has no texts with U+0000, and none that are not valid.
+    words = clean(text.casefold().replace("\0", " ")).split()
     return json.dumps(words) if words else None
 
 

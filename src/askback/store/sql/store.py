@@ -16,8 +16,10 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import NOBODY, Attempt, BusyReceivers, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey, StoreObserver
+from askback.store.file_store import FileStore
 from askback.store.listeners import EventListener, Listeners, RunListener
 from askback.store.sql import chats, digest_reads, outbox, reads, statistics
+from askback.store.sql import file_store as file_store_rows
 from askback.store.sql.chats import MessageClosing, MessageNote
 from askback.store.sql.connection import Connection
 from askback.store.sql.deliveries import Claim, Note, Registration
@@ -130,6 +132,18 @@ class SqlStore(ABC):
     async def expire_audit(self, before: datetime, limit: int) -> int:
         return (await self.write(AuditExpiry(before=before, limit=limit))).expired
 
+    async def propose_file_store(self, store_id: str) -> FileStore:
+        await self.write(file_store_rows.Proposal(id=store_id))
+        recorded = await self.file_store()
+        # Only a command removes it, which no server may be running beside.
+        return recorded or FileStore(id=store_id, confirmed=False)
+
+    async def confirm_file_store(self, store_id: str) -> None:
+        await self.write(file_store_rows.Confirmation(id=store_id))
+
+    async def replace_file_store(self, store_id: str | None) -> None:
+        await self.write(file_store_rows.Replacement(id=store_id))
+
     async def write_nothing(self) -> None:
         await self.write(Nothing())
 
@@ -164,6 +178,9 @@ class SqlStore(ABC):
     over = _reading(reads.over)
     deliveries = _reading(reads.deliveries)
     audit_entries = _reading(reads.audit_entries)
+    file_store = _reading(file_store_rows.read)
+    count_kept = _reading(file_store_rows.count_kept)
+    some_kept = _reading(file_store_rows.some_kept)
     is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
     open_questions = _reading(digest_reads.open_questions)

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { make, newId } from "./elements.js";
 import { outcomeText, takenText } from "./outcomes.js";
-import { runLink } from "./question_card.js";
+import { labelsForPeople, runLink } from "./question_card.js";
 import { SETTLE_MS } from "./settling.js";
 import { countdownElement } from "./deadline.js";
 import { timeElement } from "./time.js";
@@ -25,7 +25,7 @@ export class Row {
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
     if (asked.questions?.length) about.append(make("span", {}, countText("inbox.row.questions", asked.questions.length)));
     about.append(timeElement(asked.asked_at));
-    for (const [name, value] of Object.entries(asked.labels ?? {})) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
+    for (const [name, value] of labelsForPeople(asked)) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
     this.button.addEventListener("click", (event) => onOpen(this, event.detail === 0));
     this.check = make("input", { class: "row-check", type: "checkbox", "aria-label": t("batch.select", { prompt: prompt.textContent }) });

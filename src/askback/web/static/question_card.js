@@ -33,10 +33,17 @@ function aboutLine(asked) {
   return make("p", { class: "about-line muted small" }, ...parts);
 }
 
+/** The labels of the run, as pairs of name and value, without those that only programs use. */
+export function labelsForPeople({ labels }) {
+  const internal = document.getElementById("inbox").dataset.internalLabels.split(" ");
+  return Object.entries(labels ?? {}).filter(([name]) => !internal.includes(name));
+}
+
 /** The labels of the run, each with a link to the questions that have it; null if there are none. */
-function labelLine({ labels }) {
-  if (!labels) return null;
-  const links = Object.entries(labels).map(([name, value]) => {
+function labelLine(asked) {
+  const shown = labelsForPeople(asked);
+  if (shown.length === 0) return null;
+  const links = shown.map(([name, value]) => {
     const href = `/?${new URLSearchParams({ label: `${name}:${value}` })}`;
     return make("a", { class: "tag label", href }, `${name}: ${value}`);
   });

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from askback.core.errors import RunError
+from askback.core.errors import RunError, RunWarning
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
@@ -220,24 +220,24 @@ class RunExecutor:
             warnings = await record_end(self._context, run, process.prepared.redactor)
             await mask_names(self._context, run, process.prepared)
             await record_versions(self._context, run)
-            if warnings:
-                signal = replace(signal, warnings=(*signal.warnings, *warnings))
             over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
-            if not await self._stored(run):
+            not_stored = await self._store(run)
+            if not_stored is None:
                 return self._put_back(run)
+            signal = replace(signal, warnings=(*signal.warnings, *warnings, *not_stored))
             return await self._keep(run, signal, over=over)
         return signal
 
-    async def _stored(self, run: Run) -> bool:
-        """Store the artifacts and the raw output of the turn. False if the program stops before they are stored."""
+    async def _store(self, run: Run) -> Sequence[RunWarning] | None:
+        """Store the artifacts and the raw output of the turn. None if the program stops before they are stored."""
         try:
-            await store_turn(self._context, run, self._control, turn_name(run))
+            return await store_turn(self._context, run, self._control, turn_name(run))
         except Stopped:
             if self._control.reason is not StopReason.CANCEL:
                 await self.end()
-                return False
+                return None
             log.error("the files of a canceled turn are not stored", extra={"run": run.id})
-        return True
+            return ()
 
     async def _keep(self, run: Run, signal: S, *, over: bool) -> S | TurnLost:
         """Store the run's files. Those of a sticky run are needed nowhere else before it is over."""

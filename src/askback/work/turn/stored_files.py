@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
-from askback.core.errors import RefusalCode, Unavailable
+from askback.core.errors import RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.runs import Run
-from askback.process.stored_artifacts import keep_artifacts
+from askback.process.pools import Checkpoint
+from askback.process.stored_artifacts import MAX_STORED, keep_artifacts
 from askback.process.stored_run import uploaded_package_key
 from askback.work.run_control import RunControl
 from askback.work.turn.context import TurnContext
@@ -17,13 +19,15 @@ from askback.work.turn.shortage import Stopped
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _RETRY_SEC = 2.0
 
 
 async def fetch_files(context: TurnContext, run: Run, control: RunControl) -> None:
     """Fetch what the turn needs and this machine does not have. Raises `Stopped` if the run is stopped meanwhile."""
     if context.workspaces.of(run.id).stored is not None:
-        await when_available(context, run, control, "fetched", lambda: _fetch(context, run))
+        await when_available(run, control, "fetched", lambda: context.pools.turns.run(_fetch, context, run))
 
 
 def _fetch(context: TurnContext, run: Run) -> None:
@@ -35,23 +39,37 @@ def _fetch(context: TurnContext, run: Run) -> None:
         library.package(run.skill.digest)
 
 
-async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> None:
+async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> Sequence[RunWarning]:
     """Store what every machine needs of a turn that has ended, before its end is stored. Raises `Stopped`."""
     workspace = context.workspaces.of(run.id)
-    if workspace.stored is not None:
-        await when_available(context, run, control, "stored", lambda: keep_artifacts(workspace, turn))
+    if workspace.stored is None:
+        return ()
+    # More than it may have on a disk can only be holes.
+    most = min(context.setups[run.engine].resources.disk_bytes or MAX_STORED, MAX_STORED)
+
+    def keep(checkpoint: Checkpoint) -> int:
+        return keep_artifacts(workspace, turn, max_bytes=most, checkpoint=checkpoint)
+
+    left_out = await when_available(run, control, "stored", lambda: _unless_useless(context, control, keep))
+    return [_too_large(left_out, most)] if left_out else ()
 
 
-async def when_available(
-    context: TurnContext, run: Run, control: RunControl, done: str, work: Callable[[], None]
-) -> None:
-    """Do the work in a thread, again and again until the store of files can be used.
+def _too_large(left_out: int, most: int) -> RunWarning:
+    message = (
+        f"the artifacts have more than {most // 1_000_000:,} MB, with the holes in sparse files, or very long paths; number"
+        f" of files that are only on the machine of this turn: {left_out}"
+    )
+    return RunWarning(code=WarningCode.FILES_NOT_KEPT, message=message)
+
+
+async def when_available(run: Run, control: RunControl, done: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do the work again and again until the store of files can be used.
 
     The worker holds the run all the while. Raises `Stopped` if the run is stopped first.
     """
     while True:
         try:
-            return await context.pools.turns.run(work)
+            return await work()
         except Unavailable as error:
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
@@ -61,3 +79,17 @@ async def when_available(
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:
             raise Stopped
+
+
+async def _unless_useless(context: TurnContext, control: RunControl, work: Callable[[Checkpoint], T]) -> T:
+    """Do the work in a thread. It can take minutes: if the run is canceled meanwhile, it is abandoned."""
+    working = asyncio.create_task(context.pools.storing.run_abandonable(work))
+    useless = asyncio.create_task(control.useless())
+    try:
+        await asyncio.wait({working, useless}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Stopped
+        return working.result()
+    finally:
+        working.cancel()
+        useless.cancel()

@@ -32,6 +32,12 @@ parsed(runs.doc) ->> 'summary'
 -- name: labels
 parsed(runs.doc) ->> 'labels'
 
+-- name: kept
+(parsed(runs.doc) ->> 'kept')
+
+-- name: is_sticky
+parsed(runs.doc) -> 'profile' ->> 'kind' = 'sticky_process'
+
 -- name: reminder_times
 LATERAL (
     SELECT ordinality - 1 AS key, each.value::bigint AS value

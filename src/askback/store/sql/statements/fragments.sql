@@ -38,6 +38,12 @@ json_extract(runs.doc, '$.summary')
 -- name: labels
 json_extract(runs.doc, '$.labels')
 
+-- name: kept
+json_extract(runs.doc, '$.kept')
+
+-- name: is_sticky
+json_extract(runs.doc, '$.profile.kind') = 'sticky_process'
+
 -- The times of a webhook, as `key` from 0 on, and `value`.
 -- name: reminder_times
 json_each(webhooks.remind_after)

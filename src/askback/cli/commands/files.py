@@ -1,0 +1,167 @@
+"""`askback files`: the store of files of this database, and the repair of what no program decides by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from askback.cli import options, output
+from askback.cli.help import Group
+from askback.text.formatting import count
+
+if TYPE_CHECKING:
+    from askback.bootstrap import App
+    from askback.bootstrap.files_report import FilesReport
+    from askback.settings import Settings
+    from askback.store.file_store import KeptCount
+
+_YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
+
+
+@click.group(
+    "files",
+    cls=Group,
+    invoke_without_command=True,
+    examples=("askback files status", "askback files status --json", "askback files adopt --yes"),
+)
+@options.common
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+    """Without a subcommand: the same as status."""
+    return 0 if ctx.invoked_subcommand is not None else _status(settings, as_json=as_json)
+
+
+@command.command("status")
+@options.common
+def status(settings: Settings, as_json: bool) -> int:
+    """Show where the files of runs are stored, and how many runs have theirs there. Nothing is changed.
+
+    The exit code is 1 if the store cannot be used, or is not the one of this database.
+    """
+    return _status(settings, as_json=as_json)
+
+
+@command.command("adopt")
+@_YES
+@options.common
+def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
+    """Use the store at the address of `files` with this database, whatever was used before.
+
+    Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
+    removes the files that only the other knows. No server or worker may be running.
+    """
+    from askback.bootstrap.files import files_at
+    from askback.bootstrap.files_report import adopt, given_address
+
+    async def change(app: App) -> dict[str, Any]:
+        place, recorded = files_at(given_address(app.settings)).place, await app.store.file_store()
+        runs = count((await app.store.count_kept()).stored, "waiting or queued run")
+        if not yes:
+            output.to_stderr(
+                f"{place} would be used for the files of {runs}; those that are not there are lost. Repeat it with --yes"
+            )
+            return {"changed": False, "id": None if recorded is None else recorded.id}
+        adopted = await adopt(app.settings, app.store)
+        output.to_stderr(f"✔ {place} ({adopted}) belongs to this database now")
+        return {"changed": True, "id": adopted}
+
+    return _change(settings, change, as_json=as_json)
+
+
+@command.command("forget")
+@_YES
+@options.common
+def forget(settings: Settings, as_json: bool, yes: bool) -> int:
+    """Give the store of files up: this database is used without one again. The files in the store are not removed.
+
+    Runs whose last turn was on another machine cannot be continued afterwards. No server or worker may be running.
+    """
+
+    async def change(app: App) -> dict[str, Any]:
+        recorded, runs = await app.store.file_store(), await app.store.count_kept()
+        if recorded is None:
+            output.to_stderr("this database uses no store of files")
+            return {"changed": False, "runs": runs.stored}
+        told = f"files of {count(runs.stored, 'waiting or queued run')} are in the store {recorded.id}"
+        if not yes:
+            output.to_stderr(f"{told}; only what this machine has of them can be used. Repeat it with --yes")
+            return {"changed": False, "runs": runs.stored}
+        await app.store.replace_file_store(None)
+        output.to_stderr(f"✔ the store is not used any more; {told}. Remove the setting `files` now")
+        return {"changed": True, "runs": runs.stored}
+
+    return _change(settings, change, as_json=as_json)
+
+
+def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str, Any]]], *, as_json: bool) -> int:
+    from askback.bootstrap import opened
+    from askback.cli.exit_codes import run_async
+
+    async def main() -> int:
+        async with opened(settings, looking=True) as app:
+            await _refuse_used(app)
+            result = await change(app)
+        if as_json:
+            output.print_json(result)
+        return 0 if result["changed"] else 1
+
+    return run_async(main)
+
+
+async def _refuse_used(app: App) -> None:
+    """Programs that run know the store that they were started with."""
+    from askback.core.errors import RefusalCode, Unavailable
+    from askback.process.locks import is_held
+
+    here = [path for path in (app.settings.data_dir / "programs").glob("program-*.lock") if is_held(path)]
+    others = {each.name for each in await app.programs.living()} - {app.programs.name}
+    if len(here) > 1 or others:
+        message = "programs are using this database; stop every server and worker, and try again"
+        raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _status(settings: Settings, *, as_json: bool) -> int:
+    from askback.bootstrap import opened
+    from askback.bootstrap.files_report import examine
+    from askback.cli.exit_codes import run_async
+
+    async def main() -> int:
+        async with opened(settings, looking=True) as app:
+            report, runs = await examine(app.settings, app.store), await app.store.count_kept()
+        if as_json:
+            output.print_json(_view(report, runs))
+        else:
+            _print(report, runs)
+        return 0 if report.problem is None else 1
+
+    return run_async(main)
+
+
+def _view(report: FilesReport, runs: KeptCount) -> dict[str, Any]:
+    return {
+        "files": report.place,
+        "id": report.expected,
+        "found_id": report.found,
+        "reachable": report.reachable,
+        "matches": report.matches,
+        "problem": report.problem,
+        "runs": {"stored": runs.stored, "not_stored": runs.not_stored, "not_started": runs.not_started},
+    }
+
+
+def _print(report: FilesReport, runs: KeptCount) -> None:
+    if report.problem is not None:
+        output.print_line(f"✘ {report.problem}", indent=2)
+    elif report.place is None:
+        output.print_line("files are in the data folder; `files` is not set")
+        return
+    elif report.matches:
+        output.print_line(f"✔ {report.place} is the store of this database ({report.expected})")
+    else:
+        output.print_line(f"{report.place} is not used yet; the first server or worker marks it")
+    output.print_line(
+        f"runs that wait or are queued: {runs.stored} have their files in the store, {runs.not_stored} not yet,"
+        f" {runs.not_started} have not started"
+    )

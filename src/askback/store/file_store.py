@@ -1,0 +1,50 @@
+"""Which store of `files` belongs to the runs of a database, and how many runs have their files there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStore:
+    id: str
+    confirmed: bool
+    """Whether a store with this id was seen. Before that, the id is only proposed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCount:
+    """The runs that wait or are queued."""
+
+    stored: int
+    """Their files are in the store."""
+    not_stored: int
+    """They have had a turn, and their files are only on the machine of that turn."""
+    not_started: int
+    """They have had no turn, so there is no session to keep."""
+
+
+class FileStoreRecord(Protocol):
+    """A part of `store.base.Store`."""
+
+    async def file_store(self) -> FileStore | None: ...
+
+    async def propose_file_store(self, store_id: str) -> FileStore:
+        """Record the id unless there is one. Returns what is recorded then: the same for all programs."""
+        ...
+
+    async def confirm_file_store(self, store_id: str) -> None:
+        """The store with this id was seen."""
+        ...
+
+    async def replace_file_store(self, store_id: str | None) -> None:
+        """Record another store, as one that was seen; None: no store."""
+        ...
+
+    async def count_kept(self) -> KeptCount: ...
+
+    async def some_kept(self, limit: int) -> Sequence[str]:
+        """The keys of some archives that runs need which wait or are queued."""
+        ...

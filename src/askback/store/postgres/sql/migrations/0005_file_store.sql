@@ -1,0 +1,6 @@
+-- The store of `files` that belongs to these runs: one row. Its mark has the same id. `confirmed`: the mark was seen.
+CREATE TABLE file_store (
+    single BIGINT PRIMARY KEY CHECK (single = 1),
+    id TEXT COLLATE "C" NOT NULL,
+    confirmed BIGINT NOT NULL
+);

@@ -1,0 +1,32 @@
+-- name: read
+SELECT id, confirmed FROM file_store WHERE single = 1
+
+-- name: propose
+INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 0) ON CONFLICT DO NOTHING
+
+-- name: confirm
+UPDATE file_store SET confirmed = 1 WHERE single = 1 AND id = :id
+
+-- name: forget
+DELETE FROM file_store WHERE single = 1
+
+-- name: put
+INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 1)
+
+-- A sticky run that waits needs its process, not its files.
+-- name: count_kept
+SELECT kind, count(*)
+FROM (
+    SELECT CASE
+        WHEN {kept} IS NOT NULL THEN 'stored'
+        WHEN epoch = 0 THEN 'not_started'
+        WHEN state = 'waiting_user' AND {is_sticky} THEN 'sticky'
+        ELSE 'not_stored'
+        END AS kind
+    FROM runs
+    WHERE state IN ('queued', 'waiting_user')
+) AS found
+GROUP BY kind
+
+-- name: some_kept
+SELECT {kept} FROM runs WHERE state IN ('queued', 'waiting_user') AND {kept} IS NOT NULL LIMIT :limit

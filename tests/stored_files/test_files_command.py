@@ -1,0 +1,174 @@
+"""`askback files`, and what commands do to a store of files: those that look create nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from askback.stored_files.mark import MARK
+from support import machines
+from support.api import calling, start, waiting
+from support.data_folder import ASK, FINISH, World
+from support.program import Ran, Started, askback, until
+from support.server import Server
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.skill([ASK], [FINISH], name="asking")
+    return made
+
+
+def env(files: Path | None) -> dict[str, str]:
+    return {} if files is None else {"ASKBACK_FILES": str(files)}
+
+
+def on(world: World, files: Path | None, *words: str) -> Ran:
+    return askback(world, *words, env=env(files))
+
+
+def server(world: World, files: Path | None) -> Server:
+    return Server(world, env={**env(files), "ASKBACK_SKILLS_DIR": str(world.folder / "skills")})
+
+
+def doctor(world: World, files: Path | None) -> dict[str, Any]:
+    findings = on(world, files, "doctor", "--json").json["findings"]
+    return next((each for each in findings if each["what"] == "files"), {})
+
+
+def runs(stored: int = 0, not_stored: int = 0, not_started: int = 0) -> dict[str, int]:
+    return {"stored": stored, "not_stored": not_stored, "not_started": not_started}
+
+
+def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
+    stored, absent, empty = (tmp_path / name for name in ("stored", "absent", "empty"))
+    assert "`files` is not set" in on(world, None, "files").stdout
+    assert doctor(world, None) == {}
+    # Before its first use.
+    told = doctor(world, stored)
+    assert (told["ok"], "the first server creates it" in told["message"]) == (None, True)
+    assert on(world, stored, "files", "status", "--json").json == {
+        "files": str(stored),
+        "id": None,
+        "found_id": None,
+        "reachable": False,
+        "matches": None,
+        "problem": None,
+        "runs": runs(),
+    }
+    assert not stored.exists()
+    with server(world, stored) as program, calling(program.url, program.token) as client:
+        waiting(client)
+        # A program that is running knows the store that it was started with.
+        for words in (("files", "forget", "--yes"), ("files", "adopt", "--yes")):
+            refused = on(world, stored, *words)
+            assert (refused.code, "stop every server and worker" in refused.stderr) == (1, True)
+        assert program.stop() == 0
+    mark = json.loads((stored / MARK).read_text())["id"]
+    seen = on(world, stored, "files", "status", "--json")
+    assert (seen.code, seen.json["id"], seen.json["found_id"], seen.json["matches"]) == (0, mark, mark, True)
+    assert seen.json["runs"] == runs(stored=1)
+    assert f"is the store of this database ({mark})" in on(world, stored, "files").stdout
+    # Another place, or none.
+    empty.mkdir()
+    for place in (absent, empty, None):
+        ran = on(world, place, "files", "status", "--json")
+        assert (ran.code, ran.json["id"], ran.json["found_id"], bool(ran.json["matches"])) == (1, mark, None, False)
+        assert doctor(world, place)["ok"] is False
+        assert on(world, place, "runs", "--json").code == 0
+    assert not absent.exists()
+    assert list(empty.iterdir()) == []
+    # The way back says what it costs, and is not taken by mistake.
+    asked = on(world, stored, "files", "forget")
+    assert (asked.code, "files of 1 waiting or queued run are" in asked.stderr) == (1, True)
+    ended = Started(world, "serve", "--port", "0").ended()
+    assert (ended.code, "askback files forget" in ended.stderr) == (1, True)
+    assert on(world, stored, "files", "forget", "--yes", "--json").json == {"changed": True, "runs": 1}
+    with server(world, None) as program:
+        assert program.stop() == 0
+
+
+def test_a_command_without_the_setting_executes_nothing(world: World, tmp_path: Path) -> None:
+    stored = tmp_path / "stored"
+    with server(world, stored) as program:
+        assert program.stop() == 0
+    ran = on(world, None, "run", str(tmp_path / "skills" / "asking"), "--engine", "scripted", "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (1, "FILES_UNAVAILABLE")
+    assert on(world, None, "runs", "--json").json == []
+    ran = on(world, None, "skills", "install", str(tmp_path / "skills" / "asking"), "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (1, "FILES_UNAVAILABLE")
+    assert on(world, stored, "skills", "install", str(tmp_path / "skills" / "asking"), "--json").code == 0
+
+
+def test_a_store_that_lost_its_mark_is_adopted(world: World, tmp_path: Path) -> None:
+    stored = tmp_path / "stored"
+    with server(world, stored) as program, calling(program.url, program.token) as client:
+        run_id = waiting(client)
+        assert program.stop() == 0
+    (stored / MARK).unlink()
+    assert Started(world, "serve", "--port", "0", env=env(stored)).ended().code == 1
+    assert on(world, stored, "files", "adopt").code == 1
+    assert not (stored / MARK).exists()
+    assert on(world, stored, "files", "adopt", "--yes").code == 0
+    # A copy of the store, with the database of a new machine, is adopted as well.
+    other = World(tmp_path / "other")
+    other.folder.mkdir()
+    copy = tmp_path / "copy"
+    shutil.copytree(stored, copy)
+    assert Started(other, "serve", "--port", "0", env=env(copy)).ended().code == 1
+    adopted = on(other, copy, "files", "adopt", "--yes", "--json").json
+    assert adopted == {"changed": True, "id": json.loads((stored / MARK).read_text())["id"]}
+    with server(other, copy) as program:
+        assert program.stop() == 0
+    with server(world, stored) as program, calling(program.url, program.token) as client:
+        assert client.get(f"/v1/runs/{run_id}").json()["state"] == "waiting_user"
+
+
+def test_the_files_of_earlier_runs_are_counted_until_they_are_stored(world: World, tmp_path: Path) -> None:
+    stored = tmp_path / "stored"
+    with server(world, None) as program, calling(program.url, program.token) as client:
+        waiting(client)
+        start(client)
+        assert program.stop() == 0
+    before = on(world, stored, "files", "status", "--json").json["runs"]
+    assert before["stored"] == 0
+    assert before["not_stored"] >= 1
+    with server(world, stored) as program:
+        until(lambda: "the files of all waiting and queued runs are stored" in program.stderr)
+        until(lambda: on(world, stored, "files", "status", "--json").json["runs"]["not_stored"] == 0)
+        assert program.stop() == 0
+
+
+def test_health_and_readiness_notice_that_a_share_is_unmounted(world: World, tmp_path: Path) -> None:
+    if (reason := machines.missing()) is not None:
+        pytest.skip(reason)
+    share, mounted = tmp_path / "share", tmp_path / "mounted"
+    share.mkdir(mode=0o700)
+    mounted.mkdir(mode=0o700)
+    with Server(world, env=env(mounted), program=machines.bound(share, mounted)) as program:
+
+        def told() -> tuple[int, int, str]:
+            answers = [httpx.get(f"{program.url}/{name}", timeout=60) for name in ("readyz", "healthz")]
+            return answers[0].status_code, answers[1].status_code, answers[1].json()["files"]
+
+        def inside(*words: str) -> None:
+            command = ["nsenter", "--mount", f"--target={program.process.pid}", *words]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+        assert (share / MARK).exists()
+        # Before the first question: a good answer is remembered for half a minute.
+        inside("umount", "--lazy", str(mounted))
+        until(lambda: told() == (503, 503, "FILES_UNAVAILABLE"))
+        with httpx.Client(headers={"authorization": f"Bearer {program.token}"}, timeout=60) as client:
+            answer = client.post(f"{program.url}/v1/uploads", files={"file": ("plan.txt", b"x")})
+            assert (answer.status_code, answer.json()["code"]) == (503, "FILES_UNAVAILABLE")
+        assert list(mounted.iterdir()) == []
+        inside("mount", "--bind", str(share), str(mounted))
+        until(lambda: told() == (200, 200, "ok"))
