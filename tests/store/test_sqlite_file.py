@@ -26,6 +26,8 @@ from askback.store.sqlite import SqliteStore
 from askback.store.sqlite import connection as connections
 from askback.store.sqlite.connection import migrations, open_writer
 
+pytestmark = pytest.mark.sqlite
+
 LATER = "CREATE TABLE later (x TEXT); INSERT INTO later VALUES ('made')"
 
 
@@ -231,8 +233,6 @@ import asyncio, os, sys
 from pathlib import Path
 from askback.core.errors import Unavailable
 from askback.store.sqlite import SqliteStore
-
-pytestmark = pytest.mark.sqlite
 
 async def main(elsewhere, path):
     await (await SqliteStore.open(elsewhere)).close()
