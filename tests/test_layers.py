@@ -37,7 +37,7 @@ LAYERS = (
 """From the top. A unit imports units of lower layers only, never its neighbours."""
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
-SECTIONS = ("setting_addresses", "setting_sections", "notification_sections")
+SECTIONS = ("setting_addresses", "setting_sections", "setting_webhooks", "notification_sections")
 READS_SETTINGS = {"bootstrap", "cli"}
 USES_CLIENT = {"cli", "mcp"}
 """The client is for programs outside; of ours only these talk to a server."""
@@ -159,7 +159,7 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
         if target not in ("core", *SECTIONS, "setting_types", "text", "trust", ""):
             yield f"{where} imports {target}; settings knows only core and text"
     elif unit in SECTIONS:
-        if target not in ("core", "setting_sections", "setting_types", "trust"):
+        if target not in ("core", "notification_sections", "setting_sections", "setting_types", "trust"):
             yield f"{where} imports {target}; {unit} knows only core"
     elif unit == "setting_types":
         if target != "trust":

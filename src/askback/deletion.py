@@ -16,7 +16,7 @@ from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.store.base import RunStore
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from askback.process.homes import HomeMissing, Homes
 from askback.process.pools import Checkpoint, Pool
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
-from askback.process.workspace import Workspace, Workspaces
+from askback.process.workspace import Workspace
+from askback.process.workspaces import Workspaces
 from askback.store.base import RunStore
 
 _TRIES = 40

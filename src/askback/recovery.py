@@ -17,7 +17,7 @@ from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
 from askback.process.fresh_folders import FreshFolders
 from askback.process.tree import Tree, boot_id
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.programs import Programs
 from askback.store.base import Store, move
 from askback.text.outages import OUTAGES

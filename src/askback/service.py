@@ -41,7 +41,8 @@ from askback.process.tree import Tree
 from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool
 from askback.process.workdir_record import WorkdirRecord
-from askback.process.workspace import MAX_LISTED, Artifact, Workspaces
+from askback.process.workspace import MAX_LISTED, Artifact
+from askback.process.workspaces import Workspaces
 from askback.programs import Programs
 from askback.recovery import Recovery
 from askback.skills.library import Library

@@ -38,9 +38,8 @@ from pydantic_settings import (
 
 from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
-from askback.core.runs import RunState
-from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
-from askback.notification_sections import NotificationSettings, ReminderSettings, TelegramSettings, WebhookSettings
+from askback.core.webhooks import Webhook
+from askback.notification_sections import NotificationSettings, TelegramSettings, WebhookSettings
 from askback.setting_addresses import check_database, check_files, check_runs_dir
 from askback.setting_sections import (
     MAX_SLOTS,
@@ -58,6 +57,7 @@ from askback.setting_sections import (
     WorkerSettings,
     default_slots,
 )
+from askback.setting_webhooks import webhook_setting_problems, webhooks_of
 from askback.text.formatting import nearest
 from askback.trust import Shown
 
@@ -325,7 +325,7 @@ def load(
     try:
         settings = _absolute(_settings_class(layers, origins)(**given), [layer.path.resolve() for layer in layers])
         settings._origins = origins
-        problems = list(_webhook_problems(settings))
+        problems = list(webhook_setting_problems(settings.webhooks, settings.notifications))
         if not problems:
             return settings
     except ValidationError as error:
@@ -384,56 +384,9 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
     return trust.Layer(path=file.path, document=_anchored(document, file.path.resolve().parent))
 
 
-_FOR_PEOPLE = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
-"""The states that a message to a person is worth, unless the settings name others."""
-
-
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """The webhooks of every run."""
-    return tuple(_webhook(each, settings.notifications.reminders) for each in settings.webhooks)
-
-
-def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
-    kind = WebhookKind(given.kind)
-    wanted = None if given.reminders is None else given.reminders.policy(usual)
-    return Webhook(
-        url=given.url,
-        secret=given.secret,
-        kind=kind,
-        states=_FOR_PEOPLE if given.states is None and kind is not WebhookKind.STANDARD else given.states,
-        reminders=reminders_of(kind, wanted, usual.policy),
-        name=given.name,
-        labels=given.labels,
-        digest=_wants_digest(given),
-    )
-
-
-def _wants_digest(given: WebhookSettings) -> bool:
-    if given.digest is not None or given.kind == "standard":
-        return bool(given.digest)
-    return given.states is None or RunState.WAITING_USER in given.states
-
-
-def _webhook_problems(settings: Settings) -> Iterator[str]:
-    """They are checked like those of a run."""
-    given, email = webhooks(settings), settings.notifications.email
-    for place, webhook in enumerate(given):
-        path = f"webhooks.{place}"
-        yield from webhook_problems(webhook, path, allow_private=settings.notifications.allow_private)
-        if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
-            yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
-        yield from _digest_problems(settings, place)
-    seen = [(webhook.url, webhook.kind) for webhook in given]
-    yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
-
-
-def _digest_problems(settings: Settings, place: int) -> Iterator[str]:
-    """A webhook that wants digests must be able to get them."""
-    given = settings.webhooks[place]
-    if given.digest and given.kind == "standard":
-        yield f"webhooks.{place}.digest: a digest is for people; a standard webhook gets none"
-    elif given.digest and not settings.notifications.digest.at:
-        yield f"webhooks.{place}.digest: there is none; notifications.digest.at says when"
+    return webhooks_of(settings.webhooks, settings.notifications.reminders)
 
 
 def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:

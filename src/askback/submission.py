@@ -42,7 +42,7 @@ from askback.process.homes import Homes, NotKept
 from askback.process.pools import Pools
 from askback.process.stored_run import uploaded_package_key
 from askback.process.workdirs import Workdirs
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage

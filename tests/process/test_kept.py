@@ -11,7 +11,8 @@ from askback.engines import registry
 from askback.engines.base import DEFAULT_CACHES, caches_of
 from askback.files.archive_reader import ArchiveDamaged
 from askback.process.kept import KeptFolder
-from askback.process.workspace import Workspace, Workspaces
+from askback.process.workspace import Workspace
+from askback.process.workspaces import Workspaces
 
 SECRET = "the-sign-in-of-ada"
 

@@ -25,7 +25,7 @@ from askback.files.tree import remove_tree
 from askback.process import snapshot
 from askback.process.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
 from askback.process.snapshot.manifest import SnapshotDamaged
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 
 NOBODY = 65534
 TICK_NS = 20_000_000
@@ -444,7 +444,7 @@ import os, signal, sys
 from itertools import count
 from pathlib import Path
 from askback.process.snapshot import begin_turn
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 
 root, attempt = Path(sys.argv[1]), int(sys.argv[2])
 STEPS = "open fsync replace unlink mkdir rmdir utime chmod fchmod symlink copy_file_range ftruncate".split()

@@ -9,7 +9,8 @@ import pytest
 
 from askback.process import versions as module
 from askback.process.versions import Version, Versions, with_turns
-from askback.process.workspace import Artifact, Workspace, Workspaces
+from askback.process.workspace import Artifact, Workspace
+from askback.process.workspaces import Workspaces
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.process.shared_uploads import SharedUploads
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.stored_files.blocking import BlockingFiles
 
 OpenStore = Callable[[], BlockingFiles]

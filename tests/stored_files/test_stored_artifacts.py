@@ -21,7 +21,8 @@ from askback.process.stored_artifacts import (
     keep_artifacts,
 )
 from askback.process.versions import Versions, with_turns
-from askback.process.workspace import Workspace, Workspaces
+from askback.process.workspace import Workspace
+from askback.process.workspaces import Workspaces
 from askback.stored_files.blocking import BlockingFiles
 
 OpenStore = Callable[[], BlockingFiles]

@@ -31,7 +31,7 @@ from askback.process.shared_uploads import SharedUploads
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import WarmLimits, WarmPool
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.settings import Settings
 from askback.telemetry.run_observer import RunObserver
 

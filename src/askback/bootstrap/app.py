@@ -18,7 +18,7 @@ from askback.process.child import Spawner
 from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import WarmPool
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.programs import Programs
 from askback.recovery import Recovery
 from askback.service import Service

@@ -14,7 +14,7 @@ from askback.core.errors import RefusalCode
 from askback.files.atomic import make_private
 from askback.files.usable import FolderProblem, code_of, problem_of
 from askback.process.pools import Pools
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.programs import Programs
 from askback.settings import Settings
 from askback.work.fitness import Fitness

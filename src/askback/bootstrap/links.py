@@ -14,7 +14,7 @@ from askback.http.auth import AccessScope, MainToken
 from askback.http.quotas import MAIN
 from askback.http.tokens import Tokens
 from askback.links import AnswerLinks, Creator, Links, StoredLink
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.settings import Settings
 from askback.store.base import Store
 

@@ -19,7 +19,7 @@ from askback.process.slots import Slots
 from askback.process.uploads import Uploads
 from askback.process.warm import WarmPool
 from askback.process.workdirs import Workdirs
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.programs import OwnRuns, Programs
 from askback.settings import Settings
 from askback.skills.library import Library

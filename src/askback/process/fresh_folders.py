@@ -12,7 +12,8 @@ from pathlib import Path
 
 from askback.files.atomic import sync_folder
 from askback.process.locks import FileLock, is_held
-from askback.process.workspace import Workspace, Workspaces
+from askback.process.workspace import Workspace
+from askback.process.workspaces import Workspaces
 
 
 class FreshFolders:

@@ -22,7 +22,7 @@ from askback.files.archive_writer import ArchiveRefused, TreeChanged
 from askback.process.kept import KeptFolder
 from askback.process.locks import FileLock
 from askback.process.pools import Checkpoint, Pool
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.stored_files import FileMissing, Files, StoredFile
 from askback.text.outages import OUTAGES
 

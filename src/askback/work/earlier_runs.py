@@ -14,7 +14,7 @@ from askback.core.errors import NotFound, Unavailable
 from askback.process.locks import FileLock
 from askback.process.pools import Pools
 from askback.process.stored_artifacts import keep_earlier
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.store.base import Store
 from askback.work.turn.prepare import turn_name
 

@@ -14,7 +14,7 @@ from askback.deletion import Deletion
 from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.uploads import Uploads
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.store.base import Store
 
 log = logging.getLogger(__name__)

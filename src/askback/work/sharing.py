@@ -25,7 +25,8 @@ from askback.process.pools import Pools
 from askback.process.snapshot import HomeLost
 from askback.process.stored_artifacts import keep_artifacts
 from askback.process.stored_run import uploaded_package_key
-from askback.process.workspace import Workspace, Workspaces
+from askback.process.workspace import Workspace
+from askback.process.workspaces import Workspaces
 from askback.skills.library import Library
 from askback.store.base import Store, move
 from askback.text.outages import OUTAGES

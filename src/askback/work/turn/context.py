@@ -18,7 +18,7 @@ from askback.process.homes import Homes
 from askback.process.pools import Pools
 from askback.process.warm import WarmPool
 from askback.process.workdirs import Workdirs
-from askback.process.workspace import Workspaces
+from askback.process.workspaces import Workspaces
 from askback.skills.library import Library
 from askback.store.base import Store
 from askback.work.turn.early_saves import EarlySaves
