@@ -1,4 +1,4 @@
-"""What a turn costs the database and the store of files: rows, bytes, transactions, notifications and requests.
+"""What a turn costs the database and the file store: rows, bytes, transactions, notifications and requests.
 
 python benchmarks/turn_costs.py [--runs 50] [--rounds 3]
 
@@ -109,7 +109,7 @@ def measure_bare(address: str, database: Database, jobs: int, floor: Figures) ->
 
 def measure(asked: argparse.Namespace) -> report.Report:
     made = report.Report(
-        "turn_costs", "What a turn costs the database and the store of files", "an empty job of Procrastinate"
+        "turn_costs", "What a turn costs the database and the file store", "an empty job of Procrastinate"
     )
     if (reason := fleets.missing()) is not None:
         report.progress(f"left out: {reason}")

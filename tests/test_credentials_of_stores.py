@@ -1,4 +1,4 @@
-"""What gives a program access to its database and to the store of files: engines inherit none of it."""
+"""What gives a program access to its database and to the file store: engines inherit none of it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_data_folders_that_share_their_files_share_a_database_at_one_path(
     assert refused.code == 1
     assert f"set `runs_dir` to {world.data_dir / 'runs'}" in refused.stderr
     assert askback(other, "runs", env={**shared, "ASKBACK_RUNS_DIR": str(world.data_dir / "runs")}).code == 0
-    # Without a store of files, only the first folder has the files.
+    # Without a file store, only the first folder has the files.
     assert "belongs to another data folder" in on(empty, other, "runs").stderr
     assert on(empty, world, "runs").code == 0
 

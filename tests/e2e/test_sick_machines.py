@@ -178,7 +178,7 @@ def test_without_the_object_store_servers_are_ready_and_workers_are_not(
         told = worker.stderr
     # It was tried every second, by several loops.
     assert told.count("cannot be stored, trying again") == 1
-    assert told.count("the store of files can be used again") == 1
+    assert told.count("the file store can be used again") == 1
     assert f"run={run_id}" in told
 
 

@@ -1,4 +1,4 @@
-"""Askback with every real engine: the machine of a run that waits is lost, and its files are in the store of files."""
+"""Askback with every real engine: the machine of a run that waits is lost, and its files are in the file store."""
 
 from __future__ import annotations
 

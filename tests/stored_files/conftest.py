@@ -1,4 +1,4 @@
-"""A store of files that several machines use: a folder and a bucket."""
+"""A file store that several machines use: a folder and a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`askback files`, and what commands do to a store of files: those that look create nothing."""
+"""`askback files`, and what commands do to a file store: those that look create nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store of files belongs to one database. Another one, or none, is a store that cannot be used, and never one that has
+"""A file store belongs to one database. Another one, or none, is a store that cannot be used, and never one that has
 lost its files."""
 
 from __future__ import annotations

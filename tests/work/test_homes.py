@@ -1,4 +1,4 @@
-"""Runs that survive the loss of their disk: home and workspace are in the store of files between turns."""
+"""Runs that survive the loss of their disk: home and workspace are in the file store between turns."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_file_that_answers_is_there_after_the_loss(tmp_path: Path, config: str
     run_async(main)
 
 
-# The store of files is down.
+# The file store is down.
 
 
 def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(

@@ -45,7 +45,7 @@ async def opened(
     """The program on the data folder of the settings. `role`: by default a command, or with `serving` a server.
 
     Servers and workers also restart the runs of programs that have died. One that only looks (`looking`) executes nothing:
-    it may be opened while its store of files is missing, or another one.
+    it may be opened while its file store is missing, or another one.
     """
     role = role or (Role.SERVER if serving else Role.COMMAND)
     check_database(settings, role)

@@ -1,4 +1,4 @@
-"""What gives this program access to its database and to the store of files. Engines get none of it."""
+"""What gives this program access to its database and to the file store. Engines get none of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILE_OPTIONS = ("passfile", "servicefile", "sslkey")
 
 
 def credential_variables(settings: Settings) -> frozenset[str]:
-    """The variables that the database and the store of files of these settings use."""
+    """The variables that the database and the file store of these settings use."""
     return frozenset(name for names in (_SECRETS, _FILES) for scheme in _schemes(settings) for name in names[scheme])
 
 

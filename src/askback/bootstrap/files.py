@@ -1,4 +1,4 @@
-"""Which store of files is used, and whether it is the one of the database."""
+"""Which file store is used, and whether it is the one of the database."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def _confirm(files: MarkedFiles, address: Path | StoreAddress) -> None:
     except Unavailable as error:
         if isinstance(error, WrongStore) or isinstance(address, Path):
             raise
-        log.error("the store of files is down, starting without it: %s", error.message)
+        log.error("the file store is down, starting without it: %s", error.message)
 
 
 def command_files(settings: Settings) -> BlockingFiles | None:
@@ -117,7 +117,7 @@ async def identified(store: Store, files: Files, address: Path | StoreAddress) -
     if found != recorded.id:
         raise foreign(files.place, found)
     await store.confirm_file_store(recorded.id)
-    log.info("the store of files %s belongs to this database now: %s", files.place, recorded.id)
+    log.info("the file store %s belongs to this database now: %s", files.place, recorded.id)
     return recorded.id
 
 

@@ -95,7 +95,7 @@ async def _own(app: App) -> wire.Worker:
 async def readiness(app: App) -> wire.Readiness:
     """Whether it should get work now: requests for a server, turns for a worker.
 
-    All servers share the store of files. Without it they still serve most requests, so none of them is unready for that.
+    All servers share the file store. Without it they still serve most requests, so none of them is unready for that.
     """
     database, machine, stored = await app.vitals.database(), await _machine(app), await app.vitals.files() or "ok"
     draining = app.worker.draining

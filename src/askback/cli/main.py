@@ -43,7 +43,7 @@ _GROUPS = {
         "mcp": "Connect Claude Code, Codex and other MCP clients.",
         "acp": "Let an editor that speaks ACP run skills on a server.",
         "database": "Create and upgrade the tables in PostgreSQL.",
-        "files": "Show the store of files, and whether it is the right one.",
+        "files": "Show the file store, and whether it is the right one.",
         "tokens": "List, create and revoke tokens of a server.",
         "invitations": "Invite a device: a URL that signs it in, once.",
         "sessions": "List and revoke browser sessions of a server.",

@@ -62,7 +62,7 @@ class Homes:
     async def begin(self, run: Run) -> None:
         """Make the run's folder what its last turn left, before a turn starts in it. The caller holds the run's lock.
 
-        Raises `HomeMissing`, and `Unavailable` if the store of files cannot be used.
+        Raises `HomeMissing`, and `Unavailable` if the file store cannot be used.
         """
         folder = self._folder(run.id)
         if run.kept is not None and await self._pool.run(folder.noted) != run.kept:
@@ -144,7 +144,7 @@ class Homes:
             await self._files.fetch(key, folder.archive)
             await self._pool.run_abandonable(place)
         except FileMissing:
-            raise HomeMissing(f"{key} is not in the store of files") from None
+            raise HomeMissing(f"{key} is not in the file store") from None
         except ArchiveDamaged as error:
             raise HomeMissing(f"{key}: {error}") from None
         except OSError as error:
@@ -158,7 +158,7 @@ class Homes:
     # The key to secret variables.
 
     async def keep_pad(self, run_id: str) -> None:
-        """Move the pad into the store of files: from now on no folder of the run has it."""
+        """Move the pad into the file store: from now on no folder of the run has it."""
         workspace = self._workspaces.of(run_id)
         pad = await self._pool.run(workspace.read_pad)
         if pad:
@@ -187,7 +187,7 @@ class Homes:
     # All runs.
 
     async def sizes(self) -> dict[str, int]:
-        """What each run takes in the store of files, by run id."""
+        """What each run takes in the file store, by run id."""
         sizes: dict[str, int] = {}
         for each in await self._files.list("runs/"):
             run_id = _run_id(each)

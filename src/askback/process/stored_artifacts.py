@@ -143,7 +143,7 @@ def artifacts_of(workspace: Workspace) -> RunArtifacts:
 
 
 def has_artifacts_of(workspace: Workspace) -> bool:
-    """Whether this machine or the store of files can know the artifacts of a run whose last turn may not be stored."""
+    """Whether this machine or the file store can know the artifacts of a run whose last turn may not be stored."""
     stored = workspace.stored
     return stored is None or workspace.root.is_dir() or _newest(stored) is not None
 

@@ -233,7 +233,7 @@ class Workspace:
         return bytes(each ^ key for each, key in zip(plain, pad, strict=True)).hex()
 
     def read_pad(self) -> bytes:
-        """Empty if there is none, or if it is in the store of files."""
+        """Empty if there is none, or if it is in the file store."""
         with suppress(FileNotFoundError):
             return self._pad.read_bytes()
         return b""

@@ -1,4 +1,4 @@
-"""The mark of a store of files: a small file with the id by which its database knows it.
+"""The mark of a file store: a small file with the id by which its database knows it.
 
 An unmounted share is an empty folder, and a wrong bucket is a bucket. Neither has the mark.
 """
@@ -13,7 +13,7 @@ from askback.stored_files import FileMissing, Files
 from askback.stored_files.errors import wrong_store
 
 MARK = "askback-store.json"
-_ABOUT = "Askback knows its store of files by this file. If you move the files, copy it, too."
+_ABOUT = "Askback knows its file store by this file. If you move the files, copy it, too."
 _MAX_BYTES = 10_000
 _ADVICE = f"is `files` right, and the share mounted? If you moved the files, copy {MARK}, too; see docs/guides/files.md"
 

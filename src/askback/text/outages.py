@@ -1,4 +1,4 @@
-"""What is logged while the database or the store of files cannot be used.
+"""What is logged while the database or the file store cannot be used.
 
 Every loop of a program meets the same outage, again and again. One line says that it began, one a minute that it lasts, and
 one that it is over.

@@ -165,8 +165,8 @@ class Fitness:
         self._begin(problem)
 
     def note_store_of_files(self) -> None:
-        """A turn was put back because the store of files could not be used."""
-        self._pause(FolderProblem(code=RefusalCode.FILES_UNAVAILABLE, message="the store of files cannot be used"))
+        """A turn was put back because the file store could not be used."""
+        self._pause(FolderProblem(code=RefusalCode.FILES_UNAVAILABLE, message="the file store cannot be used"))
 
     def note_end(self, run: Run) -> None:
         """A turn has ended as it should."""

@@ -151,7 +151,7 @@ class Retention:
         return removed
 
     async def _sizes(self) -> Mapping[str, int]:
-        """By run id: on the disk, or in the store of files if that is more. The one is a copy of the other."""
+        """By run id: on the disk, or in the file store if that is more. The one is a copy of the other."""
         sizes = await self._pool.run(self._workspaces.sizes)
         stored = {} if self._homes is None else await self._homes.sizes()
         return {run_id: max(sizes.get(run_id, 0), stored.get(run_id, 0)) for run_id in sizes.keys() | stored.keys()}

@@ -53,7 +53,7 @@ class _FilesCheck:
         try:
             await self._files.check()
             self._state = "ok"
-            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, "the store of files can be used again")
+            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, "the file store can be used again")
         except Unavailable as error:
             self._state = error.code
         finally:
@@ -116,7 +116,7 @@ class Vitals:
         return self._database
 
     async def files(self) -> str | None:
-        """`ok`, or the code of the problem; None if the program has no store of files."""
+        """`ok`, or the code of the problem; None if the program has no file store."""
         return None if self._files is None else await self._files.state()
 
     def _finish_check(self, task: asyncio.Task[None]) -> None:

@@ -369,7 +369,7 @@ class Worker:
         return ended
 
     async def _drop_kept(self, before: Run, now: Run) -> None:
-        """Remove what is no longer needed of the run from the store of files. What fails is left to the next sweep."""
+        """Remove what is no longer needed of the run from the file store. What fails is left to the next sweep."""
         if self._context.homes is not None:
             await self._context.homes.drop(before.kept, now)
             if now.state.final:

@@ -1,4 +1,4 @@
-"""`askback files`: the store of files of this database, and the repair of what no program decides by itself."""
+"""`askback files`: the file store of this database, and the repair of what no program decides by itself."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
 @_YES
 @options.common
 def forget(settings: Settings, as_json: bool, yes: bool) -> int:
-    """Give the store of files up: this database is used without one again. The files in the store are not removed.
+    """Give the file store up: this database is used without one again. The files in the store are not removed.
 
     Runs whose last turn was on another machine cannot be continued afterwards. No server or worker may be running.
     """
@@ -82,7 +82,7 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
     async def change(app: App) -> dict[str, Any]:
         recorded, runs = await app.store.file_store(), await app.store.count_kept()
         if recorded is None:
-            output.to_stderr("this database uses no store of files")
+            output.to_stderr("this database uses no file store")
             return {"changed": False, "runs": runs.stored}
         told = f"files of {count(runs.stored, 'waiting or queued run')} are in the store {recorded.id}"
         if not yes:

@@ -73,7 +73,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
         Action.SKILL_INSTALL,
         lambda: open_library(settings).install(source),
         lambda made: made.id,
-        # Other machines get the package from the store of files.
+        # Other machines get the package from the file store.
         check=refuse_without_files if settings.files is None else None,
     )
     if as_json:

@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 
 PATIENCE_SEC = 15.0
-"""How long the start of a turn waits for the store of files before the run goes back to the queue."""
+"""How long the start of a turn waits for the file store before the run goes back to the queue."""
 _RETRY_SEC = 1.0
 ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
-FILES_UNAVAILABLE = "the store of files could not be used"
-FILES_WORK = "the store of files can be used again"
+FILES_UNAVAILABLE = "the file store could not be used"
+FILES_WORK = "the file store can be used again"
 
 
 class SessionGone(CannotStart):
@@ -39,7 +39,7 @@ class SessionGone(CannotStart):
 
 
 class Unreachable(Exception):
-    """The store of files could not be used for a while, or the turn was stopped meanwhile."""
+    """The file store could not be used for a while, or the turn was stopped meanwhile."""
 
 
 async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
@@ -87,7 +87,7 @@ async def keep(
     over: bool,
     end_process: Callable[[], Awaitable[None]],
 ) -> S | TurnLost:
-    """Store what the turn left, before its end is stored. Waits for as long as the store of files cannot be used.
+    """Store what the turn left, before its end is stored. Waits for as long as the file store cannot be used.
 
     Returns the signal with the archive. If the program stops meanwhile, the turn is lost: another program repeats it.
     """

@@ -99,7 +99,7 @@ async def prepare(context: TurnContext, run: Run, started: Started | None = None
 
 
 async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
-    """The run's secret variables, and the key to them if it is in the store of files."""
+    """The run's secret variables, and the key to them if it is in the file store."""
     sealed = (await context.store.request(run.id)).env if run.env_names else None
     if sealed is None:
         return None

@@ -64,7 +64,7 @@ def _too_large(left_out: int, most: int) -> RunWarning:
 
 
 async def when_available(run: Run, control: RunControl, done: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Do the work again and again until the store of files can be used.
+    """Do the work again and again until the file store can be used.
 
     The worker holds the run all the while. Raises `Stopped` if the run is stopped first.
     """
