@@ -125,9 +125,10 @@ def use(call: Caller) -> None:
     look(call)
     first, second = (f"/v1/runs/{call.id(name)}" for name in ("FIRST", "SECOND"))
     answer = {"interaction_id": "colour", "response": "blue"}
-    for body in ({**answer, "response": 7}, {**answer, "interaction_id": "other"}, answer, answer):
+    for body in ({**answer, "interaction_id": "other"}, {**answer, "colour": "red"}, answer):
         call("POST", f"{first}/interaction/reply", json=body)
     over(call.client, call.id("FIRST"))
+    call("POST", f"{first}/interaction/reply", json=answer)
     for path in (f"{second}/cancel", f"{second}/cancel", f"{first}/cancel"):
         call("POST", path)
     over(call.client, call.id("SECOND"))
