@@ -6,6 +6,8 @@ ARGS ?=
 REQUESTS ?= 100000
 KILLS ?= 1000
 FLEET_KILLS ?= 200
+# Processes that run the tests. Most tests wait for other programs now and then: one more than two cores keeps both busy.
+TESTERS ?= 3
 SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,16 +37,16 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 	@$(BIN)/askback demo $(ARGS)
 
 test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 -m "not long" $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 -m "not long" $(ARGS)
 
 long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 -m long $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 $(REAL) $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 $(REAL) $(ARGS)
 
 postgres: $(VENV)/.dev $(SYSTEM) ## run the tests of the work, HTTP, the command line and crashes on PostgreSQL
-	@$(BIN)/pytest -n 2 --dist loadgroup --reruns 2 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
@@ -68,7 +70,7 @@ engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a sc
 	npm install --silent --prefix "$$scratch" $$names; \
 	versions=$$(npm ls --prefix "$$scratch" --depth 0 --parseable --long | sed -n 's|.*node_modules/.*:\(.*\)|\1|p' | tr '\n' ' '); \
 	echo "testing $$versions"; \
-	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n 2 --dist loadgroup $(REAL) $(ARGS) \
+	ASKBACK_TEST_CLIS="$$scratch/node_modules" $(BIN)/pytest -n $(TESTERS) --dist loadgroup $(REAL) $(ARGS) \
 		&& echo "passed: $$versions" || { echo "failed with: $$versions"; exit 1; }
 
 floors: ## run a part of the tests with the oldest versions of the packages that pyproject.toml allows

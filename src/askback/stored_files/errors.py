@@ -69,4 +69,4 @@ async def limited(place: str, seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise unavailable(place, f"it did not answer within {seconds:.0f} seconds") from None
+        raise unavailable(place, f"it did not answer within {seconds:g} seconds") from None
