@@ -15,7 +15,7 @@ from askback.bootstrap.app import App
 from askback.bootstrap.assembly import assembled
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
 from askback.bootstrap.database import open_store, records_of
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
 from askback.bootstrap.files import open_files
 from askback.bootstrap.library import open_library
 from askback.bootstrap.notifications import delivery_policy
@@ -87,6 +87,8 @@ async def opened(
         programs.on_renewed(spawner.extend_lease)
         if role.executes:
             await check_sandbox(settings, spawner)
+        if role.shares:
+            await try_sandbox(spawner)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,
