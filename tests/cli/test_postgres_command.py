@@ -151,7 +151,8 @@ def test_unusable_addresses_are_explained_without_the_password(world: World, ser
     server.execute(f"CREATE ROLE keyholder LOGIN PASSWORD '{PASSWORD}x'")
     host = f"?host={server.folder}"
     expected = {
-        f"postgresql://keyholder:{PASSWORD}@/postgres{host}": "the user or the password is wrong",
+        f"postgresql://keyholder:{PASSWORD}@/postgres{host}": "the password in PGPASSWORD, in ~/.pgpass or in `database`",
+        f"postgresql://keyholder@/postgres{host}": "none was given; set PGPASSWORD",
         f"postgresql://askback:{PASSWORD}@/nowhere{host}": "this database does not exist",
         f"postgresql://nobody-here:{PASSWORD}@/postgres{host}": "this user does not exist",
         f"postgresql://askback:{PASSWORD}@127.0.0.1:1/postgres": "check that the server runs",

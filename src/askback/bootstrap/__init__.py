@@ -14,7 +14,7 @@ from datetime import datetime
 from askback.bootstrap.app import App
 from askback.bootstrap.assembly import assembled
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
-from askback.bootstrap.database import open_store, records_of
+from askback.bootstrap.database import open_store, records_of, refuse_forgotten
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
 from askback.bootstrap.files import open_files
 from askback.bootstrap.library import open_library
@@ -53,6 +53,8 @@ async def opened(
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
     prepare_runs_folder(settings)
+    if not looking:
+        await refuse_forgotten(settings)
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)

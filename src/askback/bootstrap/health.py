@@ -26,7 +26,7 @@ _NO_ISOLATION = (
 )
 _UNKNOWN_ISOLATION = "Whether the sandbox works could not be tested yet. It is tried again."
 _ANSWER_SEC = 0.5
-"""How long a part that is looked at may take. Whoever asks wants an answer within a second."""
+"""How long a part that is looked at may take: the answer is due within a second."""
 
 
 async def health(app: App) -> wire.Health:
