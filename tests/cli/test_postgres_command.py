@@ -106,6 +106,9 @@ def test_no_other_folder_joins_while_the_first_one_alone_has_files(world: World,
     refused = askback(other, "runs", env=elsewhere)
     assert refused.code == 1
     assert "only in the data folder that was used with it first" in refused.stderr
+    assert "`askback files status` there says what is left" in refused.stderr
+    there = askback(world, "files", "status", "--json", env=files).json
+    assert (there["other_machines_wait"], there["runs"]["not_stored"]) == (True, 1)
     # The folder that has the files is used as before, also by a command, which stores nothing.
     assert askback(world, "runs", env=files).code == 0
     assert askback(other, "runs", env=elsewhere).code == 1

@@ -153,6 +153,7 @@ def test_a_forgotten_import_is_told(world: World, address: str) -> None:
         told = f"askback database import {world.data_dir}" in refused.stdout + refused.stderr
         assert (refused.code, told) == (1, True), words
     assert askback(world, "runs", "--json", env=there).json == [], "it only looks"
+    assert "askback database import" in askback(world, "doctor", env=there).stdout
     assert importing(world, address).code == 0, "nothing was written"
     with Server(world, env=there) as server:
         assert server.stop() == 0

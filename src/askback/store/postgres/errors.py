@@ -176,9 +176,9 @@ def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
 
 def files_elsewhere(address: str) -> Unavailable:
     message = (
-        f"{place(address)} has unfinished runs whose files are only in the data folder that was used with it first;"
-        " start a server there with the setting `files`: it stores them, and then other machines can be used"
-        " (docs/guides/several-machines.md)"
+        f"{place(address)} has unfinished runs whose files are only in the data folder that was used with it first. A"
+        " server that runs there with the setting `files` stores them by itself, each run at the end of its turn: wait for"
+        " it, or start one. `askback files status` there says what is left (docs/guides/several-machines.md)"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 

@@ -17,7 +17,7 @@ def read(connection: Connection) -> FileStore | None:
 
 def count_kept(connection: Connection) -> KeptCount:
     found: dict[str, int] = dict(connection.fetch(connection.statements("file_store")["count_kept"]))
-    return KeptCount(**{kind: found.get(kind, 0) for kind in ("stored", "not_stored", "not_started")})
+    return KeptCount(**{kind: found.get(kind, 0) for kind in ("stored", "not_stored", "not_started", "running")})
 
 
 def some_kept(connection: Connection, limit: int) -> Sequence[str]:
