@@ -26,6 +26,8 @@ class KeptCount:
     """They have had no turn, so there is no session to keep."""
     running: int
     """They run, and no earlier turn has put their files into the store: the turn that runs does so at its end."""
+    unfinished: int
+    """All of these, and those that need nothing from the store."""
 
 
 class FileStoreRecord(Protocol):

@@ -162,15 +162,15 @@ async def _examined(app: App) -> _Status:
     from askback.core.errors import Unavailable
 
     settings, store, contents, others_wait = app.settings, app.store, None, None
-    report = await examine(settings, store)
+    report, runs = await examine(settings, store), await store.count_kept()
     if report.problem is None and report.place is not None:
         try:
             contents = await examine_contents(settings, store)
         except Unavailable as error:
             report = replace(report, problem=error.message)
         if postgres_address(settings) is not None:
-            others_wait = await store.has_unshared_files()
-    return _Status(report=report, runs=await store.count_kept(), contents=contents, others_wait=others_wait)
+            others_wait = runs.unfinished > 0 and await store.has_unshared_files()
+    return _Status(report=report, runs=runs, contents=contents, others_wait=others_wait)
 
 
 def _view(status: _Status) -> dict[str, Any]:
