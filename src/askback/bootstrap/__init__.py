@@ -17,6 +17,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prep
 from askback.bootstrap.database import open_store, records_of
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
 from askback.bootstrap.files import open_files
+from askback.bootstrap.fitness import make_store_watch
 from askback.bootstrap.library import open_library
 from askback.bootstrap.notifications import delivery_policy
 from askback.bootstrap.parts import Parts, new_run_id, now
@@ -100,6 +101,7 @@ async def opened(
             programs=programs,
             store=store,
             files=files,
+            store_watch=make_store_watch(files, role),
             records=records,
             spawner=spawner,
             engines=engines,

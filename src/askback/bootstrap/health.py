@@ -98,6 +98,9 @@ async def readiness(app: App) -> wire.Readiness:
     All servers share the file store. Without it they still serve most requests, so none of them is unready for that.
     """
     database, machine, stored = await app.vitals.database(), await _machine(app), await app.vitals.files() or "ok"
+    if app.fitness.problem is RefusalCode.FILES_UNAVAILABLE:
+        # The turns may have noticed it first.
+        stored = RefusalCode.FILES_UNAVAILABLE
     draining = app.worker.draining
     return wire.Readiness(
         ready=database == machine == "ok" and not draining and (stored == "ok" or app.role.serves),
