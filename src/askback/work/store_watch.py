@@ -1,6 +1,6 @@
 """Whether the file store can be used, as a program that executes turns sees it.
 
-A failure counts at once, whoever meets it. Only a look at the store says that it can be used again.
+A failure of any turn counts at once. Only a look at the store says that it can be used again.
 """
 
 from __future__ import annotations
