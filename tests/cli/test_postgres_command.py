@@ -106,6 +106,9 @@ def test_no_other_folder_joins_while_the_first_one_alone_has_files(world: World,
     refused = askback(other, "runs", env=elsewhere)
     assert refused.code == 1
     assert "only in the data folder that was used with it first" in refused.stderr
+    assert "`askback files status` there says what is left" in refused.stderr
+    there = askback(world, "files", "status", "--json", env=files).json
+    assert (there["other_machines_wait"], there["runs"]["not_stored"]) == (True, 1)
     # The folder that has the files is used as before, also by a command, which stores nothing.
     assert askback(world, "runs", env=files).code == 0
     assert askback(other, "runs", env=elsewhere).code == 1
@@ -151,7 +154,8 @@ def test_unusable_addresses_are_explained_without_the_password(world: World, ser
     server.execute(f"CREATE ROLE keyholder LOGIN PASSWORD '{PASSWORD}x'")
     host = f"?host={server.folder}"
     expected = {
-        f"postgresql://keyholder:{PASSWORD}@/postgres{host}": "the user or the password is wrong",
+        f"postgresql://keyholder:{PASSWORD}@/postgres{host}": "the password in PGPASSWORD, in ~/.pgpass or in `database`",
+        f"postgresql://keyholder@/postgres{host}": "none was given; set PGPASSWORD",
         f"postgresql://askback:{PASSWORD}@/nowhere{host}": "this database does not exist",
         f"postgresql://nobody-here:{PASSWORD}@/postgres{host}": "this user does not exist",
         f"postgresql://askback:{PASSWORD}@127.0.0.1:1/postgres": "check that the server runs",

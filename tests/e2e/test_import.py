@@ -17,7 +17,7 @@ from support import postgres
 from support.api import calling, get, over, reach, reply, start, waiting
 from support.data_folder import ASK, FINISH, World
 from support.postgres import databases
-from support.program import Ran, Terminal, askback, until
+from support.program import Ran, Started, Terminal, askback, until
 from support.server import Server
 
 ENV = {"ASKBACK_SLOTS": "1"}
@@ -135,7 +135,31 @@ def test_the_store_of_files_goes_on_with_the_imported_runs(world: World, address
     before = askback(world, "files", "status", "--json", env=env).json
     assert before["matches"] is True
     assert importing(world, address).code == 0
-    assert askback(world, "files", "status", "--json", env={**env, "ASKBACK_DATABASE": address}).json == before
+    assert askback(world, "files", "status", "--json", env={**env, "ASKBACK_DATABASE": address}).json == {
+        **before,
+        "other_machines_wait": False,
+    }
+
+
+def test_a_forgotten_import_is_told(world: World, address: str) -> None:
+    skill = str(world.folder / "skills" / "asking")
+    there = {"ASKBACK_DATABASE": address}
+    # A folder without runs has nothing to import.
+    assert askback(world, "runs", "--json").json == []
+    with Server(world, env=there) as server:
+        assert server.stop() == 0
+    databases.server.clear_database(address)
+    run = ("run", skill, "--engine", "scripted", "--mode", "interactive", "--json")
+    assert askback(world, *run).json["state"] == "waiting_user"
+    for words in (("serve", "--port", "0"), ("worker",), run):
+        refused = Started(world, *words, env=there).ended()
+        told = f"askback database import {world.data_dir}" in refused.stdout + refused.stderr
+        assert (refused.code, told) == (1, True), words
+    assert askback(world, "runs", "--json", env=there).json == [], "it only looks"
+    assert "askback database import" in askback(world, "doctor", env=there).stdout
+    assert importing(world, address).code == 0, "nothing was written"
+    with Server(world, env=there) as server:
+        assert server.stop() == 0
 
 
 @pytest.mark.contract("M-10")

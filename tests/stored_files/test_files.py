@@ -249,7 +249,7 @@ def test_no_message_or_log_has_credentials(
         return refused.value.message
 
     missing = asyncio.run(told(bucket.address.replace(bucket.name, "no-such-bucket")))
-    assert missing.endswith("cannot be used: it answered NoSuchBucket")
+    assert missing.endswith("cannot be used: it answered NoSuchBucket: create the bucket, or correct `files`")
     bucket.turn(Door.REFUSING)
     said = asyncio.run(told(bucket.address)) + missing + caplog.text
     assert not any(

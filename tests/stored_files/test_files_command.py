@@ -43,8 +43,8 @@ def doctor(world: World, files: Path | None) -> dict[str, Any]:
     return next((each for each in findings if each["what"] == "files"), {})
 
 
-def runs(stored: int = 0, not_stored: int = 0, not_started: int = 0) -> dict[str, int]:
-    return {"stored": stored, "not_stored": not_stored, "not_started": not_started}
+def runs(**given: int) -> dict[str, int]:
+    return {"stored": 0, "not_kept": 0, "not_stored": 0, "not_started": 0, "running": 0, **given}
 
 
 def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
@@ -62,6 +62,9 @@ def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
         "matches": None,
         "problem": None,
         "runs": runs(),
+        "looked_for": 0,
+        "missing": [],
+        "other_machines_wait": None if world.database is None else False,
     }
     assert not stored.exists()
     with server(world, stored) as program, calling(program.url, program.token) as client:
@@ -76,11 +79,15 @@ def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
     assert (seen.code, seen.json["id"], seen.json["found_id"], seen.json["matches"]) == (0, mark, mark, True)
     assert seen.json["runs"] == runs(stored=1)
     assert f"is the store of this database ({mark})" in on(world, stored, "files").stdout
+    assert (seen.json["looked_for"], seen.json["missing"]) == (1, [])
     # Another place, or none.
     empty.mkdir()
     for place in (absent, empty, None):
         ran = on(world, place, "files", "status", "--json")
         assert (ran.code, ran.json["id"], ran.json["found_id"], bool(ran.json["matches"])) == (1, mark, None, False)
+        # Nothing is said of what is in the right store.
+        assert (ran.json["runs"]["stored"], ran.json["missing"]) == (None, None)
+        assert "have their files in the store" not in on(world, place, "files").stdout
         assert doctor(world, place)["ok"] is False
         assert on(world, place, "runs", "--json").code == 0
     assert not absent.exists()
@@ -131,18 +138,42 @@ def test_a_store_that_lost_its_mark_is_adopted(world: World, tmp_path: Path) -> 
         assert client.get(f"/v1/runs/{run_id}").json()["state"] == "waiting_user"
 
 
+def test_archives_that_are_not_in_the_store_are_named(world: World, tmp_path: Path) -> None:
+    stored = tmp_path / "stored"
+    with server(world, stored) as program, calling(program.url, program.token) as client:
+        lost, there = waiting(client), waiting(client)
+        assert program.stop() == 0
+    for archive in (stored / "runs" / lost / "kept").iterdir():
+        archive.unlink()
+    seen = on(world, stored, "files", "status", "--json")
+    assert (seen.code, seen.json["missing"], seen.json["problem"]) == (1, [lost], None)
+    assert seen.json["runs"] == runs(stored=1)
+    said = on(world, stored, "files").stdout
+    assert f"the store does not have the files of {lost}: their sessions are lost" in said
+    assert "1 have their files in the store" in said
+    assert there not in said
+
+
 def test_the_files_of_earlier_runs_are_counted_until_they_are_stored(world: World, tmp_path: Path) -> None:
     stored = tmp_path / "stored"
+    world.skill([{"touch": "started"}, {"wait_for": "end"}, FINISH], name="busy")
     with server(world, None) as program, calling(program.url, program.token) as client:
         waiting(client)
         start(client)
-        assert program.stop() == 0
+        running = start(client, "busy")
+        until((world.data_dir / "runs" / running / "work" / "started").exists)
+        program.kill()
     before = on(world, stored, "files", "status", "--json").json["runs"]
     assert before["stored"] == 0
     assert before["not_stored"] >= 1
+    # Its turn was interrupted.
+    assert before["running"] >= 1
+    assert "being executed" in on(world, stored, "files").stdout
+    (world.data_dir / "runs" / running / "work" / "end").touch()
     with server(world, stored) as program:
         until(lambda: "the files of all waiting and queued runs are stored" in program.stderr)
-        until(lambda: on(world, stored, "files", "status", "--json").json["runs"]["not_stored"] == 0)
+        left = on(world, stored, "files", "status", "--json").json["runs"]
+        assert (left["not_stored"], left["running"]) == (0, 0)
         assert program.stop() == 0
 
 

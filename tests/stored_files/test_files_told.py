@@ -11,7 +11,7 @@ import pytest
 from askback.stored_files.errors import cause
 from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
 from support.object_store import CREDENTIALS, Bucket, Door
-from support.program import Ran, askback, until
+from support.program import Ran, Started, askback, until
 from support.server import Server
 
 
@@ -35,6 +35,22 @@ def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -
     assert (ran.code, told["ok"]) == (1, False)
     assert "NoSuchBucket" in told["message"]
     assert CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in ran.stdout + ran.stderr
+
+
+def test_no_server_starts_with_a_bucket_that_does_not_exist(world: World, bucket: Bucket) -> None:
+    skill = world.skill([ASK], [FINISH])
+    env = {"ASKBACK_FILES": bucket.address, **CREDENTIALS}
+    absent = {**env, "ASKBACK_FILES": bucket.address.replace(bucket.name, "absent")}
+    # As the first store of a database, and in place of another one.
+    for _ in range(2):
+        refused = Started(world, "serve", "--port", "0", env=absent).ended()
+        assert (refused.code, "NoSuchBucket: create the bucket, or correct `files`" in refused.stderr) == (1, True)
+        assert (
+            askback(world, "run", skill, "--engine", "scripted", "--mode", "interactive", "--json", env=env).code == 4
+        )
+    status = askback(world, "files", "status", "--json", env=absent)
+    assert (status.code, status.json["reachable"], status.json["runs"]["stored"]) == (1, False, None)
+    assert "have their files in the store" not in askback(world, "files", env=absent).stdout
 
 
 def test_a_run_is_shown_while_its_files_cannot_be_listed(world: World, bucket: Bucket) -> None:

@@ -435,8 +435,8 @@ export interface Health {
   loop_lag_sec: number;
   /** Thread pools whose work does not finish. */
   stuck: Array<string>;
-  /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. */
-  sandbox: "bubblewrap" | "guardian" | "none";
+  /** How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. `unknown`: it could not be tested yet. */
+  sandbox: "bubblewrap" | "guardian" | "none" | "unknown";
   /** The Telegram bot: `ok`, `starting`, `standby` if another server takes its answers, or what is wrong. Null if there is none. */
   telegram: string | null;
   /** What enforces the limits on engines. `cgroup v2`: the kernel, at once. `watchdog`: a check several times a second, so an engine can briefly exceed the limit. `rlimit`: the kernel, for each process. */

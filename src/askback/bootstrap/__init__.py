@@ -14,8 +14,8 @@ from datetime import datetime
 from askback.bootstrap.app import App
 from askback.bootstrap.assembly import assembled
 from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
-from askback.bootstrap.database import open_store, records_of
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs
+from askback.bootstrap.database import open_store, records_of, refuse_forgotten
+from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
 from askback.bootstrap.files import open_files
 from askback.bootstrap.fitness import make_store_watch
 from askback.bootstrap.library import open_library
@@ -35,6 +35,7 @@ from askback.process.warm import WarmLimits, WarmPool
 from askback.process.workspaces import Workspaces
 from askback.settings import Settings
 from askback.telemetry.run_observer import RunObserver
+from askback.text.outages import OUTAGES
 
 __all__ = ["App", "delivery_policy", "new_run_id", "now", "open_library", "opened"]
 
@@ -51,9 +52,12 @@ async def opened(
     role = role or (Role.SERVER if serving else Role.COMMAND)
     check_database(settings, role)
     hide_from_other_processes()
+    OUTAGES.forget()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
     prepare_runs_folder(settings)
+    if not looking:
+        await refuse_forgotten(settings)
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
@@ -88,6 +92,8 @@ async def opened(
         programs.on_renewed(spawner.extend_lease)
         if role.executes:
             await check_sandbox(settings, spawner)
+        if role.shares:
+            await try_sandbox(spawner)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,

@@ -50,6 +50,23 @@ async def open_store(settings: Settings) -> Store:
         return await _open(settings)
 
 
+async def refuse_forgotten(settings: Settings) -> None:
+    """Raises `Unavailable` if the program would use PostgreSQL beside an SQLite file whose runs were not imported."""
+    if postgres_address(settings) is None:
+        return
+    from askback.store.sqlite.moving import has_unmoved_runs
+
+    file = settings.data_dir / DATABASE
+    with _naming_the_variable(settings):
+        if await asyncio.to_thread(has_unmoved_runs, file):
+            message = (
+                f"{file} has runs that were not imported into the PostgreSQL database; import them with:"
+                f" askback database import {settings.data_dir}. To start without these runs, move {DATABASE} out of the"
+                f" folder, with {DATABASE}-wal and {DATABASE}-shm"
+            )
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
 def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
     """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from askback.bootstrap.credentials import credential_files, credential_variables
 from askback.bootstrap.files import shared_folder
 from askback.core.errors import Invalid, RefusalCode
@@ -9,7 +11,7 @@ from askback.engines import registry
 from askback.engines.base import AskToolEngine, Engine, WarmEngine
 from askback.engines.registry import Engines
 from askback.installed.probes import EngineSetup
-from askback.process.child import Spawner
+from askback.process.child import NotStarted, Spawner
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
 from askback.process.guardian.delegation import delegation
@@ -78,6 +80,12 @@ async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
     if problems:
         message = "the settings require a sandbox that is not available here"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
+
+
+async def try_sandbox(spawner: Spawner) -> None:
+    """Find out which sandbox works while programs can be started: `/healthz` tells it also during an outage."""
+    with suppress(NotStarted):
+        await spawner.isolation()
 
 
 def _network_problem(key: str, network: Network, isolation: Isolation) -> list[str]:

@@ -14,12 +14,18 @@ from askback.bootstrap.files import (
     refuse_emptied,
     refuse_without_files,
 )
-from askback.core.errors import RefusalCode, Unavailable
+from askback.core.errors import NotFound, RefusalCode, Unavailable, WarningCode
+from askback.core.runs import Run
 from askback.settings import Settings
 from askback.store.base import Store
 from askback.stored_files import Files
 from askback.stored_files.addresses import StoreAddress
 from askback.stored_files.mark import check_mark, new_id, put_mark, read_mark
+from askback.work.turn.keeping import ONLY_HERE
+
+_AT_ONCE = 16
+_MOST_LOOKED_FOR = 2000
+"""How many archives are looked for, each with one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,47 @@ class FilesReport:
     def matches(self) -> bool | None:
         """None if there is nothing to compare."""
         return None if self.expected is None or not self.reachable else self.expected == self.found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentReport:
+    """Which archives of waiting and queued runs are in the store."""
+
+    looked_for: int
+    """How many were looked for. If runs are very many, these are some of them."""
+    missing: tuple[str, ...]
+    """The IDs of runs whose archive is not there: their sessions are lost."""
+    not_kept: int
+    """Runs with the warning that they could not be stored. They continue only on the machine of their last turn."""
+
+
+async def examine_contents(settings: Settings, store: Store) -> ContentReport:
+    """Raises `Unavailable`. The store must be the right one, see `examine`."""
+    files, keys = files_at(given_address(settings)), await store.some_kept(_MOST_LOOKED_FOR)
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def absent(key: str) -> bool:
+        async with free:
+            return await files.size(key) is None
+
+    found = await asyncio.gather(*map(absent, keys))
+    runs = [await _still_named(store, key) for key, is_absent in zip(keys, found, strict=True) if is_absent]
+    lost = [run for run in runs if run is not None]
+    missing = tuple(sorted(run.id for run in lost if not _is_not_kept(run)))
+    return ContentReport(looked_for=len(keys), missing=missing, not_kept=len(lost) - len(missing))
+
+
+async def _still_named(store: Store, key: str) -> Run | None:
+    """The run that needs this archive; None if it has had another turn since, or is over."""
+    try:
+        run = await store.get(key.split("/")[1])
+    except NotFound:
+        return None
+    return run if run.kept == key and not run.state.final else None
+
+
+def _is_not_kept(run: Run) -> bool:
+    return any(each.code is WarningCode.FILES_NOT_KEPT and each.message.startswith(ONLY_HERE) for each in run.warnings)
 
 
 async def examine(settings: Settings, store: Store) -> FilesReport:

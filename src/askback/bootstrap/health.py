@@ -15,7 +15,8 @@ from askback.core.errors import RefusalCode
 from askback.http.metrics import Gauges, Metrics
 from askback.http.streams import Streams
 from askback.installed.fleet import EngineOffer, Offer
-from askback.process.isolation import Network
+from askback.process.child import NotStarted, Spawner
+from askback.process.isolation import Enforcement, Isolation, Network
 from askback.process.warm import DropReason
 from askback.wire import server as wire
 
@@ -23,12 +24,18 @@ _NO_ISOLATION = (
     "Engines run without a sandbox: each can read and change what the user of the server can,"
     " including the server's token, its database and other runs."
 )
+_UNKNOWN_ISOLATION = "Whether the sandbox works could not be tested yet. It is tried again."
+_ANSWER_SEC = 0.5
+"""How long a part that is looked at may take: the answer is due within a second."""
 
 
 async def health(app: App) -> wire.Health:
-    vitals, database, files = app.vitals, await app.vitals.database(), await app.vitals.files()
-    machine = await _machine(app)
-    isolation = await app.spawner.isolation()
+    """Never fails because a part cannot be looked at."""
+    vitals = app.vitals
+    database, files, machine, confinement = await asyncio.gather(
+        vitals.database(), vitals.files(), _machine(app), _confinement(app.spawner)
+    )
+    isolation, enforcement = confinement or (None, None)
     works = database == "ok" and files in (None, "ok") and vitals.worker_alive
     useful = works and (machine == "ok" or not app.role.executes)
     degraded = "degraded" if vitals.lagging or vitals.stuck else "ok"
@@ -44,16 +51,41 @@ async def health(app: App) -> wire.Health:
         oldest_queued_sec=vitals.oldest_queued_sec,
         loop_lag_sec=round(vitals.loop_lag_sec, 3),
         stuck=tuple(vitals.stuck),
-        sandbox=isolation.level,
+        sandbox="unknown" if isolation is None else isolation.level,
         telegram=None if app.telegram is None else app.telegram.state,
-        limits=wire.Limits(**{name: tuple(means) for name, means in (await app.spawner.enforcement()).means.items()}),
-        isolation=wire.Isolation(
-            files="run" if isolation.hides_files else "user",
-            shares_folders=bool(isolation.shared),
-            network=min(networks(app.settings).values(), key=tuple(Network).index),
-            message=_NO_ISOLATION if not isolation.hides_files else "",
-        ),
+        limits=wire.Limits() if enforcement is None else _limits(enforcement),
+        isolation=_isolation(app, isolation),
     )
+
+
+def _limits(enforcement: Enforcement) -> wire.Limits:
+    return wire.Limits(**{name: tuple(means) for name, means in enforcement.means.items()})
+
+
+def _isolation(app: App, known: Isolation | None) -> wire.Isolation:
+    hidden = known is not None and known.hides_files
+    without = _UNKNOWN_ISOLATION if known is None else _NO_ISOLATION
+    return wire.Isolation(
+        files="run" if hidden else "user",
+        shares_folders=bool(known.shared if known is not None else app.settings.sandbox_share),
+        network=min(networks(app.settings).values(), key=tuple(Network).index),
+        message="" if hidden else without,
+    )
+
+
+async def _confinement(spawner: Spawner) -> tuple[Isolation, Enforcement] | None:
+    """None if it could not be tested in time. A test that has begun is not given up: its result is for the next caller."""
+    test = asyncio.create_task(_tested(spawner))
+    await asyncio.wait({test}, timeout=_ANSWER_SEC)
+    return test.result() if test.done() else None
+
+
+async def _tested(spawner: Spawner) -> tuple[Isolation, Enforcement] | None:
+    try:
+        return await spawner.isolation(), await spawner.enforcement()
+    except NotStarted:
+        # For example, no program is started without a lease.
+        return None
 
 
 def _slots(app: App) -> wire.Slots:
@@ -97,7 +129,8 @@ async def readiness(app: App) -> wire.Readiness:
 
     All servers share the file store. Without it they still serve most requests, so none of them is unready for that.
     """
-    database, machine, stored = await app.vitals.database(), await _machine(app), await app.vitals.files() or "ok"
+    database, machine, files = await asyncio.gather(app.vitals.database(), _machine(app), app.vitals.files())
+    stored = files or "ok"
     if app.fitness.problem is RefusalCode.FILES_UNAVAILABLE:
         # The turns may have noticed it first.
         stored = RefusalCode.FILES_UNAVAILABLE
@@ -112,7 +145,10 @@ async def readiness(app: App) -> wire.Readiness:
 
 
 async def _machine(app: App) -> str:
-    problem = await app.fitness.look()
+    look = asyncio.create_task(app.fitness.look())
+    await asyncio.wait({look}, timeout=_ANSWER_SEC)
+    # A folder that hangs is reported when the look has given it up.
+    problem = look.result() if look.done() else app.fitness.problem
     # That is no problem of this machine.
     return "ok" if problem in (None, RefusalCode.FILES_UNAVAILABLE) else problem
 

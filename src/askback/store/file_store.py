@@ -16,14 +16,18 @@ class FileStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCount:
-    """The runs that wait or are queued."""
+    """The runs that wait or are queued, and those that run, by what the database says of their files."""
 
     stored: int
-    """Their files are in the store."""
+    """Their files were put into the store."""
     not_stored: int
     """They have had a turn, and their files are only on the machine of that turn."""
     not_started: int
     """They have had no turn, so there is no session to keep."""
+    running: int
+    """They run, and no earlier turn has put their files into the store: the turn that runs does so at its end."""
+    unfinished: int
+    """All of these, and those that need nothing from the store."""
 
 
 class FileStoreRecord(Protocol):

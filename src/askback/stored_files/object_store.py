@@ -20,7 +20,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from askback.core.errors import FULL_DISK, disk_full
 from askback.stored_files import FileMissing, StoredFile, checked
 from askback.stored_files.addresses import StoreAddress, StoreKind
-from askback.stored_files.errors import cause, limited, size_of, time_limit, too_large, unavailable
+from askback.stored_files.errors import cause, limited, size_of, time_limit, too_large, unavailable, wrong_store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -31,6 +31,8 @@ _PIECE = 8 << 20
 _PARTS_AT_ONCE = 4
 _DELETES_AT_ONCE = 10
 _BATCH = 1000
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""What a store says of a bucket, or of a container of Azure, that does not exist."""
 
 
 class ObjectStoreFiles:
@@ -150,7 +152,7 @@ class ObjectStoreFiles:
         try:
             return int((await obstore.head_async(self._store, self._name(key)))["size"])
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if _is_bucket_missing(str(error)):
                 raise
             return None
 
@@ -162,7 +164,10 @@ class ObjectStoreFiles:
                 yield
         except FileNotFoundError as error:
             text = str(error)
-            if key and "NoSuchBucket" not in text:
+            if _is_bucket_missing(text):
+                # Nobody creates it by waiting.
+                raise wrong_store(self.place, f"{cause(text)}: create the bucket, or correct `files`") from None
+            if key:
                 raise FileMissing(key) from None
             raise unavailable(self.place, cause(text)) from None
         except PermissionDeniedError as error:
@@ -171,6 +176,10 @@ class ObjectStoreFiles:
             raise unavailable(self.place, f"the credentials are missing or wrong; {cause(str(error))}") from None
         except BaseError as error:
             raise unavailable(self.place, cause(str(error))) from None
+
+
+def _is_bucket_missing(text: str) -> bool:
+    return any(code in text for code in _NO_BUCKET)
 
 
 def _created(path: Path) -> BinaryIO:

@@ -331,10 +331,11 @@ class Health(Shape):
     stuck: Annotated[tuple[str, ...], about("Thread pools whose work does not finish.", [])] = ()
     sandbox: Annotated[
         str,
-        choice("bubblewrap", "guardian", "none"),
+        choice("bubblewrap", "guardian", "none", "unknown"),
         about(
             "How engines are isolated. `bubblewrap`: an engine sees only its own processes and few files, and no process "
-            "outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended.",
+            "outlives its run. `guardian`: no process outlives its run. `none`: only its process group is ended. `unknown`: "
+            "it could not be tested yet.",
             "bubblewrap",
         ),
     ]

@@ -39,7 +39,7 @@ def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""
     from askback.bootstrap import opened
     from askback.cli.exit_codes import run_async
-    from askback.core.errors import Unavailable
+    from askback.core.errors import RefusalCode, Unavailable
     from askback.setting_sections import TelemetrySettings
 
     async def main() -> int:
@@ -51,21 +51,30 @@ def command(settings: Settings, as_json: bool) -> int:
             async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), looking=True) as app:
                 findings += [finding async for finding in _examine(app)]
         except Unavailable as error:
-            findings.append(Finding(what="database", ok=False, message=error.message))
+            # The folder of the program itself may be on a full disk, wherever the database is.
+            what = "disk" if error.code is RefusalCode.DISK_FULL else "database"
+            findings.append(Finding(what=what, ok=False, message=error.message))
         _print(findings, as_json=as_json)
         return 1 if any(finding.ok is False for finding in findings) else 0
 
     return run_async(main)
 
 
-async def _examine(app: App) -> AsyncIterator[Finding]:
-    from askback.cli.terminal.probing import probing_shown
+async def _database(app: App) -> Finding:
+    from askback.bootstrap.database import refuse_forgotten
     from askback.core.errors import Unavailable
 
     try:
-        yield Finding(what="database", ok=True, message=await app.store.check())
+        await refuse_forgotten(app.settings)
+        return Finding(what="database", ok=True, message=await app.store.check())
     except Unavailable as error:
-        yield Finding(what="database", ok=False, message=error.message)
+        return Finding(what="database", ok=False, message=error.message)
+
+
+async def _examine(app: App) -> AsyncIterator[Finding]:
+    from askback.cli.terminal.probing import probing_shown
+
+    yield await _database(app)
     if (files := await _files(app)) is not None:
         yield files
     yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +14,13 @@ from askback.text.formatting import count
 
 if TYPE_CHECKING:
     from askback.bootstrap import App
-    from askback.bootstrap.files_report import FilesReport
+    from askback.bootstrap.files_report import ContentReport, FilesReport
     from askback.settings import Settings
     from askback.store.file_store import KeptCount
 
 _YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
+
+_MOST_SHOWN = 20
 
 
 @click.group(
@@ -38,7 +41,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def status(settings: Settings, as_json: bool) -> int:
     """Show where the files of runs are stored, and how many runs have theirs there. Nothing is changed.
 
-    The exit code is 1 if the store cannot be used, or is not the one of this database.
+    It looks whether the files are there. The exit code is 1 if some are missing, or if the store cannot be used or is not the
+    one of this database.
     """
     return _status(settings, as_json=as_json)
 
@@ -122,24 +126,55 @@ async def _refuse_used(app: App) -> None:
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    report: FilesReport
+    runs: KeptCount
+    contents: ContentReport | None
+    """None if the store cannot be looked at."""
+    others_wait: bool | None
+    """Whether programs with another data folder refuse to start until files are stored. None with SQLite."""
+
+    @property
+    def good(self) -> bool:
+        return self.report.problem is None and not (self.contents and self.contents.missing)
+
+
 def _status(settings: Settings, *, as_json: bool) -> int:
     from askback.bootstrap import opened
-    from askback.bootstrap.files_report import examine
     from askback.cli.exit_codes import run_async
 
     async def main() -> int:
         async with opened(settings, looking=True) as app:
-            report, runs = await examine(app.settings, app.store), await app.store.count_kept()
+            status = await _examined(app)
         if as_json:
-            output.print_json(_view(report, runs))
+            output.print_json(_view(status))
         else:
-            _print(report, runs)
-        return 0 if report.problem is None else 1
+            _print(status)
+        return 0 if status.good else 1
 
     return run_async(main)
 
 
-def _view(report: FilesReport, runs: KeptCount) -> dict[str, Any]:
+async def _examined(app: App) -> _Status:
+    from askback.bootstrap.database import postgres_address
+    from askback.bootstrap.files_report import examine, examine_contents
+    from askback.core.errors import Unavailable
+
+    settings, store, contents, others_wait = app.settings, app.store, None, None
+    report, runs = await examine(settings, store), await store.count_kept()
+    if report.problem is None and report.place is not None:
+        try:
+            contents = await examine_contents(settings, store)
+        except Unavailable as error:
+            report = replace(report, problem=error.message)
+        if postgres_address(settings) is not None:
+            others_wait = runs.unfinished > 0 and await store.has_unshared_files()
+    return _Status(report=report, runs=runs, contents=contents, others_wait=others_wait)
+
+
+def _view(status: _Status) -> dict[str, Any]:
+    report, runs, contents = status.report, status.runs, status.contents
     return {
         "files": report.place,
         "id": report.expected,
@@ -147,11 +182,21 @@ def _view(report: FilesReport, runs: KeptCount) -> dict[str, Any]:
         "reachable": report.reachable,
         "matches": report.matches,
         "problem": report.problem,
-        "runs": {"stored": runs.stored, "not_stored": runs.not_stored, "not_started": runs.not_started},
+        "runs": {
+            "stored": None if contents is None else runs.stored - len(contents.missing) - contents.not_kept,
+            "not_kept": None if contents is None else contents.not_kept,
+            "not_stored": runs.not_stored,
+            "not_started": runs.not_started,
+            "running": runs.running,
+        },
+        "looked_for": None if contents is None else contents.looked_for,
+        "missing": None if contents is None else list(contents.missing),
+        "other_machines_wait": status.others_wait,
     }
 
 
-def _print(report: FilesReport, runs: KeptCount) -> None:
+def _print(status: _Status) -> None:
+    report, contents = status.report, status.contents
     if report.problem is not None:
         output.print_line(f"✘ {report.problem}", indent=2)
     elif report.place is None:
@@ -161,7 +206,33 @@ def _print(report: FilesReport, runs: KeptCount) -> None:
         output.print_line(f"✔ {report.place} is the store of this database ({report.expected})")
     else:
         output.print_line(f"{report.place} is not used yet; the first server or worker marks it")
-    output.print_line(
-        f"runs that wait or are queued: {runs.stored} have their files in the store, {runs.not_stored} not yet,"
-        f" {runs.not_started} have not started"
-    )
+    _print_runs(status.runs, contents)
+    if contents is not None and contents.missing:
+        _print_missing(contents)
+    if status.others_wait:
+        output.print_line(
+            "a server or worker on this data folder stores what is not in the store yet; until it has done so, programs on"
+            " other machines refuse to start"
+        )
+
+
+def _print_runs(runs: KeptCount, contents: ContentReport | None) -> None:
+    rest = f"{runs.not_stored} not yet, {runs.not_started} have not started"
+    if contents is None:
+        output.print_line(f"runs that wait or are queued: files were stored for {runs.stored}, {rest}")
+    elif contents.looked_for < runs.stored:
+        missing = f"{len(contents.missing)} of {contents.looked_for} that were looked for are missing"
+        output.print_line(f"runs that wait or are queued: files were stored for {runs.stored}, {missing}; {rest}")
+    else:
+        stored = runs.stored - len(contents.missing) - contents.not_kept
+        output.print_line(f"runs that wait or are queued: {stored} have their files in the store, {rest}")
+    if contents is not None and contents.not_kept:
+        output.print_line(f"{count(contents.not_kept, 'run')} could not be stored (FILES_NOT_KEPT)")
+    if runs.running:
+        output.print_line(f"{count(runs.running, 'run')} being executed: stored at the end of the turn")
+
+
+def _print_missing(contents: ContentReport) -> None:
+    shown, more = contents.missing[:_MOST_SHOWN], len(contents.missing) - _MOST_SHOWN
+    names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    output.print_line(f"✘ the store does not have the files of {names}: their sessions are lost", indent=2)

@@ -14,8 +14,14 @@ from askback.text.formatting import nearest
 MINIMUM = 15
 """The oldest PostgreSQL that is supported."""
 
+_PASSWORDS = "set PGPASSWORD for this program, or add a line to ~/.pgpass of its user"
 _REASONS = (
-    (r"password authentication failed|no password supplied", "the user or the password is wrong; correct `database`"),
+    (r"no password supplied", f"the server asks for a password, and none was given; {_PASSWORDS}"),
+    (
+        r"password authentication failed",
+        "the user or the password is wrong; correct the user in `database`, and the password in PGPASSWORD, in"
+        " ~/.pgpass or in `database`, wherever it is",
+    ),
     (r"no pg_hba\.conf entry", "the server does not accept this user from here; allow it in pg_hba.conf"),
     (r'database ".*" does not exist', "this database does not exist; create it with createdb, or correct `database`"),
     (r'role ".*" does not exist', "this user does not exist; create it with createuser, or correct `database`"),
@@ -23,7 +29,7 @@ _REASONS = (
 )
 """By the text of the message: libpq does not give the code of an error during the connection."""
 _BAD_VALUE = re.compile(r"invalid .*value|must be .* if|root certificate file .* does not exist")
-_PERMANENT = re.compile("|".join([*(pattern for pattern, _ in _REASONS[:4]), _BAD_VALUE.pattern]))
+_PERMANENT = re.compile("|".join([*(pattern for pattern, _ in _REASONS[:5]), _BAD_VALUE.pattern]))
 _SHAPE = "it must look like postgresql://user:password@host:5432/name, with special characters percent-encoded, such as %40 for @"
 
 
@@ -170,9 +176,9 @@ def other_runs_dir(address: str, theirs: str, own: str) -> Unavailable:
 
 def files_elsewhere(address: str) -> Unavailable:
     message = (
-        f"{place(address)} has unfinished runs whose files are only in the data folder that was used with it first;"
-        " start a server there with the setting `files`: it stores them, and then other machines can be used"
-        " (docs/guides/several-machines.md)"
+        f"{place(address)} has unfinished runs whose files are only in the data folder that was used with it first. A"
+        " server that runs there with the setting `files` stores them by itself, each run at the end of its turn: wait for"
+        " it, or start one. `askback files status` there says what is left (docs/guides/several-machines.md)"
     )
     return Unavailable(RefusalCode.STORE_UNUSABLE, message)
 

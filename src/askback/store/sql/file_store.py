@@ -17,7 +17,8 @@ def read(connection: Connection) -> FileStore | None:
 
 def count_kept(connection: Connection) -> KeptCount:
     found: dict[str, int] = dict(connection.fetch(connection.statements("file_store")["count_kept"]))
-    return KeptCount(**{kind: found.get(kind, 0) for kind in ("stored", "not_stored", "not_started")})
+    kinds = ("stored", "not_stored", "not_started", "running")
+    return KeptCount(**{kind: found.get(kind, 0) for kind in kinds}, unfinished=sum(found.values()))
 
 
 def some_kept(connection: Connection, limit: int) -> Sequence[str]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.store.sqlite import errors
-from askback.store.sqlite.connection import MOVED_ID, SqliteConnection, migrations, open_existing
+from askback.store.sqlite.connection import (
+    APPLICATION_ID,
+    MOVED_ID,
+    PATIENCE_MS,
+    SqliteConnection,
+    migrations,
+    open_existing,
+)
 
 
 def open_alone(path: Path) -> SqliteConnection:
@@ -36,6 +45,23 @@ def open_alone(path: Path) -> SqliteConnection:
             raise in_use(path.parent) from error
         raise
     return connection
+
+
+def has_unmoved_runs(path: Path) -> bool:
+    """Whether the file has runs that were not moved to another database. Nothing is changed. Raises `Unavailable` if the
+    file is being moved right now."""
+    if not path.is_file():
+        return False
+    try:
+        with closing(apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            connection.set_busy_timeout(PATIENCE_MS)
+            ours = connection.pragma("application_id") == APPLICATION_ID
+            return ours and bool(connection.execute("SELECT EXISTS (SELECT 1 FROM runs)").get)
+    except apsw.BusyError:
+        raise in_use(path.parent) from None
+    except apsw.Error:
+        # Not a database of Askback, or a damaged one: an import could not use it either.
+        return False
 
 
 def mark_as_moved(connection: SqliteConnection, path: Path) -> None:

@@ -18,13 +18,14 @@ INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 1)
 SELECT kind, count(*)
 FROM (
     SELECT CASE
+        WHEN state = 'running' THEN CASE WHEN {kept} IS NULL THEN 'running' ELSE 'continued' END
         WHEN {kept} IS NOT NULL THEN 'stored'
         WHEN epoch = 0 THEN 'not_started'
         WHEN state = 'waiting_user' AND {is_sticky} THEN 'sticky'
         ELSE 'not_stored'
         END AS kind
     FROM runs
-    WHERE state IN ('queued', 'waiting_user')
+    WHERE state IN ('queued', 'running', 'waiting_user')
 ) AS found
 GROUP BY kind
 
