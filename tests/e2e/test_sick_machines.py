@@ -84,12 +84,21 @@ def make_read_only(machine: Machine, worker: WorkerProgram) -> None:
     """Open files stay open, so the folders are mounted once more."""
     for folder in (machine.data_dir, machine.fleet.runs_dir):
         _inside(worker, "mount", "--bind", str(folder), str(folder))
-        _inside(worker, "mount", "-o", "remount,bind,ro", str(folder))
+        # Refused while the worker writes there.
+        until(lambda folder=folder: _tried(worker, "mount", "-o", "remount,bind,ro", str(folder)))
 
 
 def make_writable(machine: Machine, worker: WorkerProgram) -> None:
     for folder in (machine.data_dir, machine.fleet.runs_dir):
         _inside(worker, "umount", str(folder))
+
+
+def _tried(worker: WorkerProgram, *words: str) -> bool:
+    try:
+        _inside(worker, *words)
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 def _inside(worker: WorkerProgram, *words: str) -> None:
