@@ -221,7 +221,10 @@ def test_no_request_is_lost_at_a_proxy_in_front_of_two_servers_of_which_one_dies
         assert None not in made
         listed = client.get("/v1/runs", params={"limit": 50}).json()["items"]
         assert {each["id"] for each in listed} == set(made)
-        other.kill()
+        # One after the other is restarted, as for an upgrade.
+        with Server(world, "--no-worker", port=one.port, env=env):
+            other.kill()
+            assert None not in [_created(client, wanted) for _ in range(6)]
         assert client.get("/v1/runs").status_code == 502
 
 

@@ -26,6 +26,12 @@ SIZE_MB = 24
 
 @pytest.fixture
 def api(fleet: Fleet) -> Iterator[httpx.Client]:
+    with serving(fleet) as client:
+        yield client
+
+
+@contextmanager
+def serving(fleet: Fleet) -> Iterator[httpx.Client]:
     machine = fleet.machine("api")
     machine.skill([FINISH], name="quick")
     machine.skill([{"wait_for": str(fleet.folder / "go")}, FINISH], name="held")
@@ -78,12 +84,21 @@ def make_read_only(machine: Machine, worker: WorkerProgram) -> None:
     """Open files stay open, so the folders are mounted once more."""
     for folder in (machine.data_dir, machine.fleet.runs_dir):
         _inside(worker, "mount", "--bind", str(folder), str(folder))
-        _inside(worker, "mount", "-o", "remount,bind,ro", str(folder))
+        # Refused while the worker writes there.
+        until(lambda folder=folder: _tried(worker, "mount", "-o", "remount,bind,ro", str(folder)))
 
 
 def make_writable(machine: Machine, worker: WorkerProgram) -> None:
     for folder in (machine.data_dir, machine.fleet.runs_dir):
         _inside(worker, "umount", str(folder))
+
+
+def _tried(worker: WorkerProgram, *words: str) -> bool:
+    try:
+        _inside(worker, *words)
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 def _inside(worker: WorkerProgram, *words: str) -> None:
@@ -156,6 +171,12 @@ def test_a_sick_worker_leaves_the_turns_to_a_well_one(fleet: Fleet, api: httpx.C
         heal(one, worker)
 
 
+def begun(log: str) -> list[str]:
+    """The lines about the beginning of an outage, without those that say that it lasts, or that no turns start."""
+    lines = [line for line in log.splitlines() if "the file store" in line and "cannot be used: " in line]
+    return [line for line in lines if "since the last line" not in line and "starts no turns" not in line]
+
+
 def test_without_the_object_store_servers_are_ready_and_workers_are_not(
     fleet: Fleet, api: httpx.Client, bucket: Bucket
 ) -> None:
@@ -163,23 +184,97 @@ def test_without_the_object_store_servers_are_ready_and_workers_are_not(
     one = fleet.machine("one")
     with one.worker("--slots", "1", env=ENV) as worker:
         run_id = start(api, "held")
-        until(lambda: get(api, run_id)["state"] == "running")
+        engine_runs(one, run_id)
         bucket.turn(Door.REFUSING)
         (fleet.folder / "go").touch()
-        until(lambda: "cannot be stored, trying again" in worker.stderr)
+        until(lambda: begun(worker.stderr))
         until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 503)
         until(lambda: httpx.get(f"{api.base_url}/readyz", timeout=120).json()["files"] == "FILES_UNAVAILABLE")
         served = httpx.get(f"{api.base_url}/readyz", timeout=120)
         assert (served.status_code, served.json()["ready"]) == (200, True)
+        until(lambda: states(api) == {LOST})
         assert get(api, run_id)["state"] == "running"
+        assert "again" not in worker.stderr.replace("trying again", "")
         bucket.turn(Door.OPEN)
         assert over(api, run_id)["state"] == "succeeded"
         until(lambda: httpx.get(f"{worker.told['url']}/readyz", timeout=120).status_code == 200)
         told = worker.stderr
-    # It was tried every second, by several loops.
-    assert told.count("cannot be stored, trying again") == 1
+    # It was tried every second, by several loops, and any of them may be the first.
+    assert len(begun(told)) == 1
     assert told.count("the file store can be used again") == 1
-    assert f"run={run_id}" in told
+
+
+@pytest.fixture
+def share(fleet: Fleet) -> Path:
+    """The machines have a shared folder instead of the bucket."""
+    folder = fleet.folder / "share" / "store"
+    folder.parent.mkdir()
+    fleet.files = str(folder)
+    return folder
+
+
+@pytest.fixture
+def share_api(fleet: Fleet, share: Path) -> Iterator[httpx.Client]:
+    with serving(fleet) as client:
+        yield client
+
+
+def lose_share(worker: WorkerProgram, share: Path) -> None:
+    """What the worker has there is an empty folder, as after an unmount."""
+    _inside(worker, "mount", "-t", "tmpfs", "none", str(share))
+
+
+def engine_runs(machine: Machine, run_id: str) -> None:
+    """A run is `running` before its files are fetched."""
+    until(lambda: list((machine.runs / run_id / "home" / ".scripted").rglob("*.jsonl")))
+
+
+LOST = ("unready", "FILES_UNAVAILABLE")
+
+
+def test_a_worker_that_has_lost_the_shared_folder_takes_no_turns_until_it_is_back(
+    fleet: Fleet, share: Path, share_api: httpx.Client
+) -> None:
+    api, one, two = share_api, fleet.machine("one"), fleet.machine("two")
+    with one.worker("--slots", "4") as worker:
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        lose_share(worker, share)
+        # It may take this turn before it notices.
+        first = start(api, "quick")
+        until(lambda: states(api) == {LOST})
+        until(lambda: get(api, first).get("queue_reason") == "unready")
+        with two.worker("--slots", "1") as other:
+            for run_id in (first, *(start(api, "quick") for _ in range(8))):
+                ended = over(api, run_id)
+                assert ended["state"] == "succeeded", ended.get("error")
+                assert (two.runs / run_id).is_dir()
+                assert LOST in states(api)
+                assert run_id == first or not (one.runs / run_id).exists()
+            assert other.stop() == 0
+        assert "starts turns again" not in worker.stderr
+        assert "can be used again" not in worker.stderr
+        assert worker.stderr.count("starts no turns for now") == 1
+        _inside(worker, "umount", str(share))
+        assert over(api, start(api, "quick"))["state"] == "succeeded"
+        assert worker.stderr.count("starts turns again") == 1
+
+
+def test_a_worker_without_the_shared_folder_puts_its_turns_back_when_it_is_stopped(
+    fleet: Fleet, share: Path, share_api: httpx.Client
+) -> None:
+    api, one, two = share_api, fleet.machine("one"), fleet.machine("two")
+    with one.worker(env={"ASKBACK_WORKER__DRAIN_SEC": "3600"}) as worker:
+        run_id = start(api, "held")
+        engine_runs(one, run_id)
+        lose_share(worker, share)
+        (fleet.folder / "go").touch()
+        until(lambda: states(api) == {LOST})
+        assert get(api, run_id)["state"] == "running"
+        assert worker.stop() == 0
+    until(lambda: get(api, run_id)["state"] == "queued")
+    with two.worker():
+        ended = over(api, run_id)
+        assert ended["state"] == "succeeded", ended.get("error")
 
 
 def empty(folder: Path) -> None:
@@ -193,7 +288,7 @@ def test_a_worker_whose_folder_is_emptied_loses_no_run(fleet: Fleet, api: httpx.
     with one.worker("--slots", "2", env=ENV) as worker:
         assert over(api, start(api, "quick"))["state"] == "succeeded"
         held = start(api, "asking")
-        until(lambda: list((one.runs / held / "home" / ".scripted").rglob("*.jsonl")))
+        engine_runs(one, held)
         empty(one.data_dir if which == "data" else one.runs)
         (fleet.folder / "go").touch()
         reach(api, held, "waiting_user")

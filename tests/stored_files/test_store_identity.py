@@ -255,9 +255,7 @@ class Swapped:
 @both
 @pytest.mark.contract("M-5")
 @pytest.mark.contract("M-9")
-def test_a_share_that_is_unmounted_is_an_outage_and_no_loss(
-    world: World, stored: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_share_that_is_unmounted_is_an_outage_and_no_loss(world: World, stored: Path) -> None:
     skill, share = world.skill([ASK], [FINISH]), Swapped(stored)
 
     async def main() -> None:
@@ -265,7 +263,7 @@ def test_a_share_that_is_unmounted_is_an_outage_and_no_loss(
         async with world.working(config(stored), serving=True) as app:
             share.take()
             await app.service.reply(run_id, "red")
-            await until(lambda: "cannot be restored" in caplog.text)
+            await until(lambda: app.fitness.problem is RefusalCode.FILES_UNAVAILABLE)
             assert not (await app.store.get(run_id)).state.final
             for call in (app.uploads.survey, app.workspaces.of(run_id).fetch_inputs):
                 with pytest.raises(Unavailable):
@@ -324,7 +322,7 @@ def test_nothing_is_removed_on_the_word_of_another_store(world: World, stored: P
 
 
 @pytest.mark.contract("M-9")
-def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket) -> None:
     skill = world.skill([ASK], [FINISH])
 
     async def main() -> None:
@@ -335,7 +333,7 @@ def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket, ca
             kept = {key: await files.get(key, 1 << 20) for key in keys}
             await files.delete(keys)
             await app.service.reply(run_id, "red")
-            await until(lambda: "cannot be restored" in caplog.text)
+            await until(lambda: app.fitness.problem is RefusalCode.FILES_UNAVAILABLE)
             assert not (await app.store.get(run_id)).state.final
             for key, content in kept.items():
                 await files.put(key, content)

@@ -19,6 +19,7 @@ from askback.files.tree import remove_tree
 from askback.inheritance import Continuable
 from askback.process.kept import FOLDERS, KeptFolder
 from askback.stored_files import Files
+from askback.work import store_watch
 from askback.work.turn import keeping
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
@@ -239,6 +240,8 @@ def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(
     tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "PATIENCE_SEC", 0.0)
+    # The turn meets the outage first.
+    monkeypatch.setattr(store_watch, "LOOK_SEC", 600.0)
     world = World(tmp_path)
     skill = world.skill([ASK], [LAST], output=ANY)
 

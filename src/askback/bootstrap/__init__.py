@@ -17,6 +17,7 @@ from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prep
 from askback.bootstrap.database import open_store, records_of, refuse_forgotten
 from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
 from askback.bootstrap.files import open_files
+from askback.bootstrap.fitness import make_store_watch
 from askback.bootstrap.library import open_library
 from askback.bootstrap.notifications import delivery_policy
 from askback.bootstrap.parts import Parts, new_run_id, now
@@ -34,6 +35,7 @@ from askback.process.warm import WarmLimits, WarmPool
 from askback.process.workspaces import Workspaces
 from askback.settings import Settings
 from askback.telemetry.run_observer import RunObserver
+from askback.text.outages import OUTAGES
 
 __all__ = ["App", "delivery_policy", "new_run_id", "now", "open_library", "opened"]
 
@@ -50,6 +52,7 @@ async def opened(
     role = role or (Role.SERVER if serving else Role.COMMAND)
     check_database(settings, role)
     hide_from_other_processes()
+    OUTAGES.forget()
     data_dir = settings.data_dir
     prepare_data_folder(data_dir, serving=role.shares)
     prepare_runs_folder(settings)
@@ -104,6 +107,7 @@ async def opened(
             programs=programs,
             store=store,
             files=files,
+            store_watch=make_store_watch(files, role),
             records=records,
             spawner=spawner,
             engines=engines,

@@ -50,7 +50,9 @@ def assembled(parts: Parts) -> App:
     fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
-    fitness = make_fitness(settings, parts.role, parts.programs, parts.workspaces, parts.pools)
+    fitness = make_fitness(
+        settings, parts.role, parts.programs, parts.workspaces, parts.pools, store_watch=parts.store_watch
+    )
     worker = _worker(parts, prewarming, fitness)
     deadlines = _deadlines(parts)
     digests = make_digests(parts) if serving else None
@@ -160,6 +162,7 @@ def _turn_context(parts: Parts) -> TurnContext:
         library=parts.library,
         workspaces=parts.workspaces,
         homes=parts.homes,
+        store_watch=parts.store_watch,
         workdirs=parts.workdirs,
         locks=parts.settings.data_dir / "locks",
         engines=parts.engines,

@@ -17,16 +17,36 @@ from askback.process.pools import Pools
 from askback.process.workspaces import Workspaces
 from askback.programs import Programs
 from askback.settings import Settings
+from askback.stored_files.marked import MarkedFiles
 from askback.work.fitness import Fitness
+from askback.work.store_watch import StoreWatch
 from askback.work.turn.shortage import FLEET_PATIENCE_SEC, PATIENCE_SEC
 
 
-def make_fitness(settings: Settings, role: Role, programs: Programs, workspaces: Workspaces, pools: Pools) -> Fitness:
+def make_store_watch(files: MarkedFiles | None, role: Role) -> StoreWatch | None:
+    if files is None or not role.executes:
+        return None
+
+    async def look(thorough: bool) -> None:
+        await (files.check() if thorough else files.confirm())
+
+    return StoreWatch(look)
+
+
+def make_fitness(
+    settings: Settings,
+    role: Role,
+    programs: Programs,
+    workspaces: Workspaces,
+    pools: Pools,
+    store_watch: StoreWatch | None,
+) -> Fitness:
     return Fitness(
         look=partial(_look, settings, programs),
         size_of=workspaces.size,
         pool=pools.checking,
         has_others=_has_others(settings, role),
+        files=store_watch,
     )
 
 

@@ -131,6 +131,9 @@ async def readiness(app: App) -> wire.Readiness:
     """
     database, machine, files = await asyncio.gather(app.vitals.database(), _machine(app), app.vitals.files())
     stored = files or "ok"
+    if app.fitness.problem is RefusalCode.FILES_UNAVAILABLE:
+        # The turns may have noticed it first.
+        stored = RefusalCode.FILES_UNAVAILABLE
     draining = app.worker.draining
     return wire.Readiness(
         ready=database == machine == "ok" and not draining and (stored == "ok" or app.role.serves),

@@ -24,8 +24,9 @@ from askback.programs import OwnRuns, Programs
 from askback.settings import Settings
 from askback.skills.library import Library
 from askback.store.base import Store
-from askback.stored_files import Files
+from askback.stored_files.marked import MarkedFiles
 from askback.telemetry.run_observer import RunObserver
+from askback.work.store_watch import StoreWatch
 
 if TYPE_CHECKING:
     from askback.telemetry.exporter import Exporter
@@ -41,7 +42,8 @@ class Parts:
     role: Role
     programs: Programs
     store: Store
-    files: Files | None
+    files: MarkedFiles | None
+    store_watch: StoreWatch | None
     records: Records
     spawner: Spawner
     engines: Engines

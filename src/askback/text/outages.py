@@ -37,6 +37,11 @@ class Outages:
         self._known: dict[str, _Outage] = {}
         self._changing = threading.Lock()
 
+    def forget(self) -> None:
+        """Before a program starts: what failed in another one, in the same process, says nothing of it."""
+        with self._changing:
+            self._known.clear()
+
     def failed(self, log: logging.Logger, what: str, error: Exception, *, run: str | None = None) -> None:
         """Log that something failed, unless the same outage has just been logged."""
         with self._changing:

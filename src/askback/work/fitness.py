@@ -1,7 +1,8 @@
 """Whether this machine can execute turns, and whether it is to blame for one that failed.
 
 A machine that is short of disk, folders, processes or open files starts no turns while that lasts: it would take one after
-another and fail each. It tries again by itself, at first after a second, later after up to half a minute.
+another and fail each. It tries again by itself, at first after a second, later after up to half a minute. Without the file
+store it starts none until `work.store_watch` has seen that the store can be used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from askback.core.errors import ErrorCode, RefusalCode, RunError, Unavailable, i
 from askback.core.runs import Run
 from askback.files.usable import FolderProblem, code_of
 from askback.process.pools import Pool
+from askback.work.store_watch import StoreWatch
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class Fitness:
         size_of: Callable[[str], int | None],
         pool: Pool,
         has_others: bool,
+        files: StoreWatch | None = None,
         changed: Callable[[bool], None] = lambda fit: None,
     ) -> None:
         """`look` checks the folders, thoroughly or not; `size_of` returns the disk space of a run, None if it has no folder.
@@ -71,6 +74,9 @@ class Fitness:
         self._size_of = size_of
         self._pool = pool
         self._has_others = has_others
+        self._files = files
+        if files is not None:
+            files.changed = self._note_files
         self._problem: FolderProblem | None = None
         self._pause_sec = 0.0
         self._until = 0.0
@@ -79,9 +85,21 @@ class Fitness:
     @property
     def problem(self) -> RefusalCode | None:
         """Why no turns are started."""
-        return None if self._problem is None else self._problem.code
+        if self._problem is not None:
+            return self._problem.code
+        return RefusalCode.FILES_UNAVAILABLE if self._files_fail else None
+
+    @property
+    def _files_fail(self) -> bool:
+        return self._files is not None and self._files.problem is not None
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            if self._files is not None:
+                group.create_task(self._files.run())
+
+    async def _watch(self) -> None:
         while True:
             await self.look()
             await asyncio.sleep(min(LOOK_SEC, self._pause_sec or LOOK_SEC))
@@ -93,8 +111,7 @@ class Fitness:
             self._begin(found)
         elif self._problem is not None and _now() >= self._until:
             self._problem = None
-            log.warning("this machine starts turns again")
-            self.changed(True)
+            self._end()
         return self.problem
 
     async def _found(self, *, thorough: bool) -> FolderProblem | None:
@@ -108,8 +125,23 @@ class Fitness:
     def _begin(self, problem: FolderProblem) -> None:
         began, self._problem = self._problem is None, problem
         if began:
-            log.error("this machine starts no turns for now: %s", problem.message)
-            self.changed(False)
+            self._say(problem.message)
+
+    def _say(self, problem: str) -> None:
+        log.error("this machine starts no turns for now: %s", problem)
+        self.changed(False)
+
+    def _end(self) -> None:
+        """One problem is over. There may be another."""
+        if self.problem is None:
+            log.warning("this machine starts turns again")
+            self.changed(True)
+
+    def _note_files(self, problem: str | None) -> None:
+        if problem is None:
+            self._end()
+        else:
+            self._say(problem)
 
     # Turns.
 
@@ -159,6 +191,9 @@ class Fitness:
 
     def _pause(self, problem: FolderProblem) -> None:
         """Turns that fail at the same moment make one pause."""
+        if problem.code is RefusalCode.FILES_UNAVAILABLE and self._files is not None:
+            self._files.failed(problem.message)
+            return
         if _now() >= self._until:
             self._pause_sec = min(max(2 * self._pause_sec, _FIRST_PAUSE_SEC), _LONGEST_PAUSE_SEC)
             self._until = _now() + self._pause_sec
@@ -171,6 +206,8 @@ class Fitness:
     def note_end(self, run: Run) -> None:
         """A turn has ended as it should."""
         self._pause_sec = 0.0
+        if self._files is not None:
+            self._files.note_end()
         self._forgiven.pop(run.id, None)
 
 

@@ -49,9 +49,10 @@ class Membership:
         while True:
             reason = await self._programs.lost()
             before = self._programs.name
-            log.error("the lease of this program is lost: %s; its turns are stopped and left to other programs", reason)
+            left = "; its turns are stopped and left to other programs" if self._worker.active else ""
+            log.error("the lease of this program is lost: %s%s", reason, left)
             await self._worker.suspend()
-            log.warning("all engines of this program have ended; it registers again")
+            log.warning("%sthis program registers again", "all its engines have ended; " if left else "")
             await self._register()
             await self._take_back(before)
             log.warning("this program works again, as %s", self._programs.name)

@@ -32,6 +32,8 @@ class RunControl:
         """The run as of the last known change; it may have changed since."""
         self.ticket: Ticket | None = None
         """What the run was taken with, as long as it holds a slot."""
+        self.draining = False
+        """The program ends with its last turn: this one should not wait for long."""
         self._stop = asyncio.Event()
         self._useless = asyncio.Event()
         self._change = asyncio.Event()

@@ -99,6 +99,8 @@ class Worker:
     def drain(self) -> None:
         """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
         self._draining = True
+        for control in self._active.values():
+            control.draining = True
         self._prewarming.stop()
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
@@ -288,7 +290,8 @@ class Worker:
             await self._save_early(held.run)
 
     def _pass_on_stop(self, control: RunControl, run: Run) -> None:
-        """`stop` or `suspend` may have gone through the runs in progress while the claim of this one was being stored."""
+        """`drain`, `stop` or `suspend` may have gone through the runs in progress while the claim of this one was being stored."""
+        control.draining |= self._draining
         if self._stopping:
             control.stop(StopReason.SHUTDOWN)
         if self._suspended or run.worker != self._name():

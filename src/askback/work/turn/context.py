@@ -21,6 +21,7 @@ from askback.process.workdirs import Workdirs
 from askback.process.workspaces import Workspaces
 from askback.skills.library import Library
 from askback.store.base import Store
+from askback.work.store_watch import StoreWatch
 from askback.work.turn.early_saves import EarlySaves
 from askback.work.turn.shortage import Shortage
 
@@ -62,8 +63,14 @@ class TurnContext:
     warm: WarmPool
     homes: Homes | None = None
     """None: the files of runs are only on this machine."""
+    store_watch: StoreWatch | None = None
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
     early_saves: EarlySaves = field(default_factory=EarlySaves)
+
+    def note_files_failure(self, message: str) -> None:
+        """The file store could not be used: no further turn starts here until it can."""
+        if self.store_watch is not None:
+            self.store_watch.failed(message)

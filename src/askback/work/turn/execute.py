@@ -148,7 +148,7 @@ class RunExecutor:
             try:
                 await continue_live(self._context, run)
                 await fetch_files(self._context, run, self._control)
-            except Stopped:
+            except (Stopped, Unreachable):
                 await self.end()
                 return self._put_back(run)
         return await self._execute(run, self._process)
@@ -233,7 +233,7 @@ class RunExecutor:
         """Store the artifacts and the raw output of the turn. None if the program stops before they are stored."""
         try:
             return await store_turn(self._context, run, self._control, turn_name(run))
-        except Stopped:
+        except (Stopped, Unreachable):
             if self._control.reason is not StopReason.CANCEL:
                 await self.end()
                 return None

@@ -18,6 +18,7 @@ from askback.engines.base import caches_of
 from askback.process.homes import HomeBusy, HomeMissing, Homes, NotKept
 from askback.text.outages import OUTAGES
 from askback.work.run_control import RunControl, StopReason
+from askback.work.store_watch import FILES_WORK
 from askback.work.turn.context import TurnContext
 from askback.work.turn.process import take_lock
 from askback.work.turn.shortage import CannotStart
@@ -26,12 +27,11 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 
-PATIENCE_SEC = 15.0
-"""How long the start of a turn waits for the file store before the run goes back to the queue."""
+PATIENCE_SEC = 5.0
+"""How long the start of a turn waits for the file store before the run goes back to the queue, and its end if the program drains."""
 _RETRY_SEC = 1.0
 ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
 FILES_UNAVAILABLE = "the file store could not be used"
-FILES_WORK = "the file store can be used again"
 
 
 class SessionGone(CannotStart):
@@ -49,7 +49,7 @@ async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
     await context.early_saves.finish(run.id)
     lock = await take_lock(run, context.workspaces.of(run.id))
     try:
-        await _restore(context.homes, run, control)
+        await _restore(context, context.homes, run, control)
     except HomeMissing as problem:
         message = f"the run's files, with the engine's session, are no longer stored: {problem}"
         raise SessionGone(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
@@ -57,15 +57,20 @@ async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
         lock.release()
 
 
-async def _restore(homes: Homes, run: Run, control: RunControl) -> None:
-    deadline = time.monotonic() + PATIENCE_SEC
+async def _restore(context: TurnContext, homes: Homes, run: Run, control: RunControl) -> None:
+    deadline, failed = time.monotonic() + PATIENCE_SEC, False
     while True:
         try:
             await homes.begin(run)
         except Unavailable as error:
             OUTAGES.failed(log, "the files of a run cannot be restored", error, run=run.id)
+            if error.code is RefusalCode.FILES_UNAVAILABLE:
+                failed = True
+                context.note_files_failure(error.message)
         else:
-            OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
+            # Most turns need nothing from the store here, which says nothing about it.
+            if failed:
+                OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
             return
         await _pause(control)
         if control.reason is not None or time.monotonic() >= deadline:
@@ -89,11 +94,12 @@ async def keep(
 ) -> S | TurnLost:
     """Store what the turn left, before its end is stored. Waits for as long as the file store cannot be used.
 
-    Returns the signal with the archive. If the program stops meanwhile, the turn is lost: another program repeats it.
+    Returns the signal with the archive. If the program stops or drains meanwhile, the turn is lost: another one repeats it.
     """
     if context.homes is None:
         return signal
     caches, alive = caches_of(context.engines[run.engine]), True
+    began = time.monotonic()
     while True:
         try:
             kept = await context.homes.keep(run, caches, over=over, alive=alive)
@@ -108,10 +114,12 @@ async def keep(
             return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
         except Unavailable as error:
             OUTAGES.failed(log, "the files of a run cannot be stored, trying again", error, run=run.id)
+            if error.code is RefusalCode.FILES_UNAVAILABLE:
+                context.note_files_failure(error.message)
             await _pause(control)
             if control.reason is StopReason.CANCEL:
                 return replace(signal, kept=run.kept)
-            if control.reason is not None:
+            if control.reason is not None or (control.draining and time.monotonic() - began >= PATIENCE_SEC):
                 await end_process()
                 return TurnLost(epoch=run.epoch, at=context.clock(), counted=False, why=FILES_UNAVAILABLE)
 

@@ -1,21 +1,28 @@
-"""The stored files of a run at the beginning and the end of a turn. While the store cannot be used, the turn waits."""
+"""The stored files of a run at the beginning and the end of a turn.
+
+While the store cannot be used, the end of a turn waits. Its beginning waits for some seconds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from askback.core.errors import RefusalCode, RunWarning, Unavailable, WarningCode
-from askback.core.runs import Run
+from askback.core.runs import Run, TurnKind
 from askback.process.pools import Checkpoint
 from askback.process.stored_artifacts import MAX_STORED, keep_artifacts
 from askback.process.stored_run import uploaded_package_key
 from askback.text.outages import OUTAGES
 from askback.work.run_control import RunControl
+from askback.work.turn import keeping
 from askback.work.turn.context import TurnContext
+from askback.work.turn.keeping import Unreachable
 from askback.work.turn.shortage import Stopped
 
 log = logging.getLogger(__name__)
@@ -26,9 +33,17 @@ _RETRY_SEC = 2.0
 
 
 async def fetch_files(context: TurnContext, run: Run, control: RunControl) -> None:
-    """Fetch what the turn needs and this machine does not have. Raises `Stopped` if the run is stopped meanwhile."""
-    if context.workspaces.of(run.id).stored is not None:
-        await when_available(run, control, "fetched", lambda: context.pools.turns.run(_fetch, context, run))
+    """Fetch what the turn needs and this machine does not have.
+
+    Raises `Unreachable`, or `Stopped` if the run is stopped meanwhile. A turn of a resident process waits, for no other process
+    can execute it.
+    """
+    if context.workspaces.of(run.id).stored is None:
+        return
+    resident = run.sticky and run.next_turn.kind is not TurnKind.START
+
+    work = partial(context.pools.turns.run, _fetch, context, run)
+    await when_available(context, run, control, "fetched", work, gives_up=lambda: not resident)
 
 
 def _fetch(context: TurnContext, run: Run) -> None:
@@ -41,7 +56,10 @@ def _fetch(context: TurnContext, run: Run) -> None:
 
 
 async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: str) -> Sequence[RunWarning]:
-    """Store what every machine needs of a turn that has ended, before its end is stored. Raises `Stopped`."""
+    """Store what every machine needs of a turn that has ended, before its end is stored.
+
+    Raises `Stopped`, or `Unreachable` if the program drains and the store cannot be used.
+    """
     workspace = context.workspaces.of(run.id)
     if workspace.stored is None:
         return ()
@@ -51,7 +69,8 @@ async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: 
     def keep(checkpoint: Checkpoint) -> int:
         return keep_artifacts(workspace, turn, max_bytes=most, checkpoint=checkpoint)
 
-    left_out = await when_available(run, control, "stored", lambda: _unless_useless(context, control, keep))
+    work = partial(_unless_useless, context, control, keep)
+    left_out = await when_available(context, run, control, "stored", work, gives_up=lambda: control.draining)
     return [_too_large(left_out, most)] if left_out else ()
 
 
@@ -63,11 +82,21 @@ def _too_large(left_out: int, most: int) -> RunWarning:
     return RunWarning(code=WarningCode.FILES_NOT_KEPT, message=message)
 
 
-async def when_available(run: Run, control: RunControl, done: str, work: Callable[[], Awaitable[T]]) -> T:
+async def when_available(
+    context: TurnContext,
+    run: Run,
+    control: RunControl,
+    done: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    gives_up: Callable[[], bool],
+) -> T:
     """Do the work again and again until the file store can be used.
 
-    The worker holds the run all the while. Raises `Stopped` if the run is stopped first.
+    The worker holds the run all the while. Raises `Stopped` if the run is stopped first, and `Unreachable` after some seconds
+    if it `gives_up`.
     """
+    began = time.monotonic()
     while True:
         try:
             return await work()
@@ -75,10 +104,13 @@ async def when_available(run: Run, control: RunControl, done: str, work: Callabl
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
             OUTAGES.failed(log, f"the files of a run cannot be {done}, trying again", error, run=run.id)
+            context.note_files_failure(error.message)
         with suppress(TimeoutError):
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:
             raise Stopped
+        if gives_up() and time.monotonic() - began >= keeping.PATIENCE_SEC:
+            raise Unreachable
 
 
 async def _unless_useless(context: TurnContext, control: RunControl, work: Callable[[Checkpoint], T]) -> T:
