@@ -90,7 +90,7 @@ def make_read_only(machine: Machine, worker: WorkerProgram) -> None:
 
 def make_writable(machine: Machine, worker: WorkerProgram) -> None:
     for folder in (machine.data_dir, machine.fleet.runs_dir):
-        _inside(worker, "umount", str(folder))
+        until(lambda folder=folder: _tried(worker, "umount", str(folder)))
 
 
 def _tried(worker: WorkerProgram, *words: str) -> bool:
