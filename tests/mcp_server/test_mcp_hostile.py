@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from askback.client import Client
 from askback.http.auth import Grant
 from askback.http.messages import METHOD, SMALL_BYTES, Messages
+from askback.http.streams import Streams
+from askback.mcp.http_face import HttpFace
 from askback.mcp.sessions import MAX_PER_TOKEN, Sessions
 from askback.process.pools import Pool
 from support.mcp_requests import Requests
@@ -219,6 +224,36 @@ def test_sessions_in_use_stay_and_those_of_a_revoked_token_end() -> None:
         assert (ended, sessions.count) == (["a2", "b1"], 1)
 
     asyncio.run(asyncio.wait_for(test(), LIMIT_SEC))
+
+
+def test_a_message_that_comes_while_its_session_ends_gets_one_response(caplog: pytest.LogCaptureFixture) -> None:
+    """The SDK accepts it, notices that the session is gone, and responds again."""
+    sent: list[str] = []
+
+    async def sdk(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(status_code=202)(scope, receive, send)
+        try:
+            raise anyio.ClosedResourceError
+        except anyio.ClosedResourceError:
+            logging.getLogger("mcp.server.streamable_http").exception("Error handling POST request")
+        await Response(status_code=500)(scope, receive, send)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(f"{message['type']} {message.get('status', '')}")
+
+    async def main() -> None:
+        scope = {"type": "http", "method": "POST", "headers": [], "still_valid": lambda: True}
+        HttpFace(
+            sdk, key=b"k", skills_as_tools=False, max_bytes=1, identity=lambda scope: "", method=lambda scope: None
+        )
+        await asyncio.wait_for(Streams().while_valid(sdk, scope, receive, send), LIMIT_SEC)
+
+    asyncio.run(main())
+    assert sent == ["http.response.start 202", "http.response.body "]
+    assert caplog.messages == []
 
 
 def test_an_open_stream_ends_with_its_token(attacker: Attacker, api: Client) -> None:

@@ -223,6 +223,9 @@ class _Answer:
         self._complete = False
 
     async def __call__(self, message: Message) -> None:
+        if self._complete:
+            # The application noticed an error too late: the caller has its response.
+            return
         self.started = True
         self._complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)

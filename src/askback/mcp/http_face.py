@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
 from http import HTTPStatus
@@ -27,6 +28,15 @@ from askback.mcp.server import make_server, state_security
 from askback.mcp.sessions import Sessions
 
 _SESSION_ID = b"mcp-session-id"
+_SDK_LOG = "mcp.server.streamable_http"
+_SESSION_ENDED = ("ClosedResourceError", "BrokenResourceError")
+"""Errors of anyio, which the SDK needs, and we do not."""
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """A message that comes while its session ends is no error: its client has ended the session, or its token did."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ not in _SESSION_ENDED
 
 
 class HttpFace:
@@ -56,6 +66,7 @@ class HttpFace:
         )
 
         self.sessions = Sessions(self._end_session)
+        logging.getLogger(_SDK_LOG).addFilter(_is_worth_a_line)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return self._manager.run()
