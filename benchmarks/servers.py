@@ -49,11 +49,11 @@ class Program:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         began = time.perf_counter()
-        told = None if env is None else {**os.environ, **env}
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=told)
+        environment = None if env is None else {**os.environ, **env}
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
         assert self.process.stdout is not None
-        self.told = json.loads(self.process.stdout.readline())
-        self.url = self.told["url"]
+        self.printed = json.loads(self.process.stdout.readline())
+        self.url = self.printed["url"]
         while not self._is_healthy():
             time.sleep(0.005)
         self.start_sec = time.perf_counter() - began
@@ -101,7 +101,7 @@ class Server(Program):
             [sys.executable, "-c", SERVE, "--port=0", "--json", f"--config={file}", f"--data-dir={data_dir}"]
         )
         self.data_dir = data_dir
-        self.token = self.told["token"]
+        self.token = self.printed["token"]
         self.address = self.url.removeprefix("http://")
 
     def started(self, run_id: str) -> int:

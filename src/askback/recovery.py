@@ -86,7 +86,7 @@ class Recovery:
             if run.worker not in alive:
                 with suppress(NotFound):
                     await self.restart(run)
-        await self._store.mend_queue()
+        await self._store.repair_queue()
 
     async def _remove_fresh_folders(self) -> None:
         """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""

@@ -144,7 +144,7 @@ def test_a_queue_that_is_in_order_is_left_alone(open_store: OpenStore) -> None:
             await reply(store, await waiting(store, new_run("answered")))
             await running(store, new_run("running"))
             await move(store, (await create(store, new_run("canceled"))).id, CancelRequested(at=NOON))
-            assert list(await store.mend_queue()) == []
+            assert list(await store.repair_queue()) == []
             turns = store.turns({SHARED})
             assert await taken(turns) == ["answered", "queued"]
             await turns.close()

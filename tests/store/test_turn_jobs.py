@@ -254,8 +254,8 @@ def test_queued_runs_whose_jobs_were_lost_get_new_ones(address: str) -> None:
             await running(store, new_run("running"))
             await store.read(lambda it: it.fetch("DELETE FROM procrastinate_jobs RETURNING id"))
             assert await turns.take(ROOM) == []
-            assert sorted(await other.mend_queue()) == ["answered", "new"]
-            assert await other.mend_queue() == ()
+            assert sorted(await other.repair_queue()) == ["answered", "new"]
+            assert await other.repair_queue() == ()
             assert [ticket.run.id for ticket in await turns.take(ROOM)] == ["answered", "new"]
 
     play(main)
@@ -279,10 +279,10 @@ def test_a_job_that_was_fetched_and_not_used_is_made_again(address: str) -> None
             run = await store.get("over")
             await move(store, "over", TurnLost(epoch=run.epoch, at=NOON))
             # It may still be claimed.
-            assert await store.mend_queue() == ()
+            assert await store.repair_queue() == ()
             assert await turns.take(ROOM) == []
             await pass_time(store)
-            assert await store.mend_queue() == ("unused",)
+            assert await store.repair_queue() == ("unused",)
             assert await jobs(store, "over") == []
             assert [state for state, *_ in await jobs(store, "used")] == ["doing"]
             assert [ticket.run.id for ticket in await turns.take(ROOM)] == ["unused"]

@@ -161,7 +161,7 @@ def checked_address(settings: Settings) -> Path | StoreAddress | None:
     if settings.files is None:
         return None
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        problem = f"files: {' and '.join(missing)} is not installed; {INSTALL}, or remove the setting"
+        problem = f"files: not installed: {', '.join(missing)}; {INSTALL}, or remove the setting"
         raise Invalid(RefusalCode.SETTINGS_INVALID, "files cannot be stored", [problem])
     return read_address(settings.files)
 

@@ -70,7 +70,7 @@ def _look(settings: Settings, programs: Programs, thorough: bool) -> FolderProbl
                     make_private(folder)
             return found
     try:
-        if programs.mend():
+        if programs.restore_registration():
             return None
     except OSError as error:
         return FolderProblem(code=code_of(error), message=f"{settings.data_dir} cannot be used: {error}")

@@ -39,7 +39,7 @@ class Programs(Protocol):
         """This program counts as dead from now on. Nothing that it has started may be alive."""
         ...
 
-    def mend(self) -> bool:
+    def restore_registration(self) -> bool:
         """Whether the data folder still shows that this program is alive. If not, it does so afterwards. Blocks."""
         ...
 

@@ -96,8 +96,8 @@ class LeasedPrograms:
         if self._lease is not None:
             self._lease.facts = facts
 
-    def mend(self) -> bool:
-        return self._locks.mend()
+    def restore_registration(self) -> bool:
+        return self._locks.restore_registration()
 
     async def leave(self) -> None:
         if self._timer is not None:

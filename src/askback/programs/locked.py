@@ -57,7 +57,7 @@ class LockedPrograms:
         known = self._registered
         self._program = Program(name=known.name, facts=facts, started_at=known.started_at)
 
-    def mend(self) -> bool:
+    def restore_registration(self) -> bool:
         with self._changing:
             again = None if self._lock is None else self._instances.renew(self.name, self._lock)
             if again is not None:

@@ -339,7 +339,7 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """The queue of these owners, for one worker."""
         ...
 
-    async def mend_queue(self) -> Sequence[str]:
+    async def repair_queue(self) -> Sequence[str]:
         """Find what a program that died, or a restored backup, has left in the queue: runs that nobody would take.
 
         Puts them in again, and returns their ids. Call it every few seconds.

@@ -199,7 +199,7 @@ class Fitness:
             self._until = _now() + self._pause_sec
         self._begin(problem)
 
-    def note_store_of_files(self) -> None:
+    def note_file_store(self) -> None:
         """A turn was put back because the file store could not be used."""
         self._pause(FolderProblem(code=RefusalCode.FILES_UNAVAILABLE, message="the file store cannot be used"))
 

@@ -43,7 +43,7 @@ class Interruptions:
     async def checked(self, run: Run, signal: Signal) -> Signal:
         """The end of a turn, unless it has failed because of the machine."""
         if isinstance(signal, TurnLost) and signal.why == FILES_UNAVAILABLE:
-            self._fitness.note_store_of_files()
+            self._fitness.note_file_store()
         if not isinstance(signal, TurnEnded):
             return signal
         resident = run.sticky and run.next_turn.kind is not TurnKind.START

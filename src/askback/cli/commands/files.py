@@ -88,12 +88,12 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
         if recorded is None:
             output.to_stderr("this database uses no file store")
             return {"changed": False, "runs": runs.stored}
-        told = f"files of {count(runs.stored, 'waiting or queued run')} are in the store {recorded.id}"
+        affected = f"files of {count(runs.stored, 'waiting or queued run')} are in the store {recorded.id}"
         if not yes:
-            output.to_stderr(f"{told}; only what this machine has of them can be used. Repeat it with --yes")
+            output.to_stderr(f"{affected}; only what this machine has of them can be used. Repeat it with --yes")
             return {"changed": False, "runs": runs.stored}
         await app.store.replace_file_store(None)
-        output.to_stderr(f"✔ the store is not used any more; {told}. Remove the setting `files` now")
+        output.to_stderr(f"✔ the store is not used any more; {affected}. Remove the setting `files` now")
         return {"changed": True, "runs": runs.stored}
 
     return _change(settings, change, as_json=as_json)

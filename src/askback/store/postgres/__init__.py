@@ -17,7 +17,7 @@ from askback.store.postgres import errors, schema, upgrades
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import DEFAULT, Limits
 from askback.store.postgres.link import Server
-from askback.store.postgres.mending import Mending, Return
+from askback.store.postgres.queue_repair import QueueRepair, Return
 from askback.store.postgres.readers import Readers
 from askback.store.postgres.records import PostgresRecords
 from askback.store.postgres.turns import JobTurns
@@ -117,12 +117,12 @@ class PostgresStore(SqlStore):
         """Put a job back that was fetched."""
         await self.write(Return(job=job, run_id=run_id))
 
-    async def mend_queue(self) -> Sequence[str]:
-        mended = (await self.write(Mending())).requeued
-        if mended:
-            log.warning("%s queued runs had no job; they have one again", len(mended))
-            self._listeners.notify_elsewhere(mended)
-        return mended
+    async def repair_queue(self) -> Sequence[str]:
+        requeued = (await self.write(QueueRepair())).requeued
+        if requeued:
+            log.warning("%s queued runs had no job; they have one again", len(requeued))
+            self._listeners.notify_elsewhere(requeued)
+        return requeued
 
     async def has_unshared_files(self) -> bool:
         folder = self._folder

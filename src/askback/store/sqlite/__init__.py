@@ -67,7 +67,7 @@ class SqliteStore(SqlStore):
     def turns(self, owners: Collection[str]) -> QueueView:
         return QueueView(self, owners)
 
-    async def mend_queue(self) -> Sequence[str]:
+    async def repair_queue(self) -> Sequence[str]:
         """Nothing: a place in the queue is a row that is written with its run."""
         return ()
 

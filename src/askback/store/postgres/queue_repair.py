@@ -38,7 +38,7 @@ class Return(Write):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mending(Write):
+class QueueRepair(Write):
     """Removes jobs that nobody works on, and makes those that are missing."""
 
     def write(self, connection: Connection) -> Change:
