@@ -18,10 +18,10 @@ FASTMCP := $(VENV)/fastmcp/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
 FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
-FLOOR_TESTS := tests/skills tests/store tests/wire tests/test_settings.py tests/client/test_client.py \
+FLOOR_TESTS := tests/skills tests/store tests/wire tests/settings/test_settings.py tests/client/test_client.py \
 	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
 	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
-POSTGRES_TESTS := tests/store tests/work tests/http tests/test_bootstrap.py tests/test_service.py tests/core/test_lifecycle_machine.py \
+POSTGRES_TESTS := tests/store tests/worker tests/http tests/app/test_bootstrap.py tests/runs/test_service.py tests/core/test_lifecycle_machine.py \
 	tests/e2e/test_killed_runs.py tests/e2e/test_killed_reminders.py \
 	tests/e2e/test_killed_digests.py tests/e2e/test_kill_moments.py tests/cli/test_completion.py tests/cli/test_postgres_command.py
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet

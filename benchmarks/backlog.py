@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
+from contextlib import closing
 
 import fleets
-import psycopg
 import report
 from fleets import ask
 
-FETCH = "SELECT id FROM procrastinate_fetch_job_v2(%s::varchar[], %s)"
+from askback.store.postgres.connection import PostgresConnection
+
 FILL = """
 INSERT INTO procrastinate_jobs (queue_name, task_name, args)
 SELECT '/busy', 'askback.turn', jsonb_build_object('run', 'run-' || n, 'epoch', 1) FROM generate_series(1, %s) AS n
@@ -29,13 +30,13 @@ def fetches(address: str, queued: int, count: int) -> list[float]:
     ask(address, FILL, (queued,))
     ask(address, "VACUUM ANALYZE procrastinate_jobs")
     taken = []
-    with psycopg.connect(address, autocommit=True, options="-c search_path=askback -c jit=off") as connection:
-        [(worker,)] = connection.execute("SELECT worker_id FROM procrastinate_register_worker_v1()").fetchall()
+    with closing(PostgresConnection.open(address)) as connection:
+        worker = connection.value("SELECT worker_id FROM procrastinate_register_worker_v1()")
+        wanted = {"lanes": '["/idle"]', "usual": 3, "named": "{}", "fetcher": worker}
         for _ in range(FIRST + count):
             began = time.perf_counter()
-            [(found,)] = connection.execute(FETCH, (["/idle"], worker)).fetchall()
+            assert connection.fetch(connection.statements("queue")["fetch"], wanted) == []
             taken.append(1000 * (time.perf_counter() - began))
-            assert found is None
     return taken[FIRST:]
 
 

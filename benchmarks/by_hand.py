@@ -34,12 +34,12 @@ from clis import NotInstalled
 from double import ModelDouble, always, say
 from engines_under_test import ENGINES
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.core.runs import RunState
 from askback.process.child import Child, SpawnRequest
 from askback.process.guardian.client import Guardian
-from askback.settings import load
-from askback.submission import Submission
+from askback.runs.submission import Submission
+from askback.settings.model import load
 
 DONE = '```json\n{"colour": "blue", "__SKILL_DONE__": true}\n```'
 Figures = dict[str, list[float]]

@@ -37,7 +37,9 @@ ORDER = (
     "backlog",
     "large_data",
     "spawning",
+    "endings",
     "snapshots",
+    "durable_files",
     "help",
 )
 

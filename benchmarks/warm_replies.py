@@ -26,10 +26,10 @@ from double import ModelDouble, Request, Step, say  # noqa: E402
 from engines_under_test import ENGINES, EngineUnderTest  # noqa: E402
 from suite import Stage, finish, question  # noqa: E402
 
-from askback.bootstrap import App  # noqa: E402
+from askback.app import App  # noqa: E402
+from askback.catalog import probes  # noqa: E402
 from askback.engines import registry  # noqa: E402
 from askback.engines.base import WarmEngine  # noqa: E402
-from askback.installed import probes  # noqa: E402
 from support.data_folder import over, until, waiting  # noqa: E402
 
 WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"

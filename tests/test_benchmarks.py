@@ -20,6 +20,8 @@ BENCHMARKS = ROOT / "benchmarks"
 TINY = {
     "backlog": ["--queued=5,10", "--fetches=2", "--rounds=1"],
     "by_hand": ["--engines=scripted", "--rounds=1"],
+    "durable_files": ["--runs=2", "--at-once=2"],
+    "endings": ["--programs=10"],
     "events": ["--streams=1x1,1x3,3x2", "--seconds=0.5"],
     "fleet": ["--runs=4", "--replies=1", "--workers=1,2", "--rounds=1"],
     "finished_runs": ["--finished=20", "--requests=1"],

@@ -175,7 +175,7 @@ def test_no_file_names_what_is_only_true_here() -> None:
         ("Co-Authored" + "-By: someone", 1),
         ("in the previous coding " + "session", 1),
         ("see issue " + "#2", 1),
-        ("askback/work/turn.py, ~/work/x, $HOME/work/y", 0),
+        ("askback/worker/turn.py, ~/work/x, $HOME/work/y", 0),
         ("the assistant's message and the engine's session", 0),
         ("PyPI is a package index", 0),
     ],

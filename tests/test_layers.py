@@ -21,32 +21,37 @@ PACKAGE = ROOT / "src/askback"
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("bootstrap",),
+    ("app",),
     ("web",),
-    ("http", "mcp", "telegram"),
-    ("service", "webhooks", "work"),
-    ("submission",),
-    ("deletion", "following", "inheritance", "installed", "links", "recovery", "testing"),
-    ("programs", "wire"),
-    ("engines", "process", "skills", "store", "telemetry"),
-    ("stored_files",),
-    ("files",),
+    ("acp", "http", "mcp"),
+    ("access",),
+    ("notifications", "worker"),
+    ("runs",),
+    ("cluster",),
+    ("catalog", "testing"),
+    ("engines", "wire"),
+    ("questions", "telemetry", "workspace"),
+    ("process", "skills", "store"),
+    ("blobs",),
+    ("background", "fs"),
     ("text",),
     ("core",),
 )
 """From the top. A unit imports units of lower layers only, never its neighbours."""
 RANK = {unit: rank for rank, layer in enumerate(LAYERS) for unit in layer}
 
-SECTIONS = ("setting_addresses", "setting_sections", "setting_webhooks", "notification_sections")
-READS_SETTINGS = {"bootstrap", "cli"}
-USES_CLIENT = {"cli", "mcp"}
+READS_SETTINGS = {"app", "cli"}
+USES_CLIENT = {"acp", "cli", "mcp"}
 """The client is for programs outside; of ours only these talk to a server."""
+NOT_FOR_WORKER = ("askback.runs.service", "askback.runs.submission")
+"""The service and the worker never call each other: the store is between them."""
 PROGRAM = "askback.engines.scripted.program"
 """A program of its own, run as a child: it may do what an engine may not, and shares no code with the rest."""
 NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathlib", "pkgutil", "shutil", "socket"}
 NOT_FOR_ENGINES |= {"subprocess", "tempfile", "threading"}
 NOT_FOR_CORE = NOT_FOR_ENGINES | {"random", "time"}
 REGISTRY = "engines/registry.py"
+SETTINGS = "settings/model.py"
 FOR_REGISTRY = {"importlib", "pkgutil"}
 ANY_NAME = {REGISTRY, "cli/main.py"}
 """Where a module may be imported by a name that is made at run time."""
@@ -139,6 +144,8 @@ def _judge(path: str, imported: Import) -> Iterator[str]:
     target, top = _unit(imported.module), imported.module.split(".")[0]
     if target is not None and _of_program(_module(path)) != _of_program(imported.module):
         yield f"{where} imports {imported.module}; the scripted program shares no code with the rest"
+    elif unit == "worker" and f"{imported.module}.".startswith(tuple(f"{name}." for name in NOT_FOR_WORKER)):
+        yield f"{where} imports {imported.module}; the store is between the worker and the service"
     elif target is not None:
         yield from _judge_unit(unit, target, where)
     elif unit == "core" and (top not in sys.stdlib_module_names or top in NOT_FOR_CORE):
@@ -152,32 +159,21 @@ def _forbidden_for_engine(path: str) -> set[str]:
 
 
 def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
-    if target in ("settings", *SECTIONS) and unit not in ("settings", *SECTIONS):
+    if target == "settings" and unit != "settings":
         if unit not in READS_SETTINGS:
-            yield f"{where} imports {target}; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
+            yield f"{where} imports settings; only {' and '.join(sorted(READS_SETTINGS))} may, others are given values"
     elif unit == "settings":
-        if target not in ("core", *SECTIONS, "setting_types", "text", "trust", ""):
-            yield f"{where} imports {target}; settings knows only core and text"
-    elif unit in SECTIONS:
-        if target not in ("core", "notification_sections", "setting_sections", "setting_types", "trust"):
-            yield f"{where} imports {target}; {unit} knows only core"
-    elif unit == "setting_types":
-        if target != "trust":
-            yield f"{where} imports {target}; setting_types knows only trust"
-    elif target == "setting_types":
-        yield f"{where} imports setting_types; it is a part of settings"
-    elif unit == "trust":
-        if target not in ("core", "files", "text", ""):
-            yield f"{where} imports {target}; trust knows only core, files and text"
-    elif target == "trust":
-        if unit not in READS_SETTINGS:
-            yield f"{where} imports trust; it is a part of settings"
+        if target not in ("core", "fs", "settings", "text", ""):
+            yield f"{where} imports {target}; settings knows only core, fs and text"
     elif target == "client" and unit != "client":
         if unit not in USES_CLIENT:
             yield f"{where} imports client; only {' and '.join(sorted(USES_CLIENT))} may"
     elif unit == "client":
         if target not in ("core", "client", "wire", ""):
             yield f"{where} imports {target}; the client knows only core and wire"
+    elif unit == "engines":
+        if target not in ("core", "engines", "questions", "text", ""):
+            yield f"{where} imports {target}; engines know only core, questions and text"
     elif unit == "wire":
         if target not in ("core", "text", "wire", ""):
             yield f"{where} imports {target}; wire knows only core and text"
@@ -190,15 +186,15 @@ def _judge_unit(unit: str, target: str, where: str) -> Iterator[str]:
 
 
 def _environment_reads(path: str, source: str) -> Iterator[str]:
-    if path == "settings.py" or _of_program(_module(path)):
+    if path == SETTINGS or _of_program(_module(path)):
         return
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(attr=name) if name in ENVIRONMENT:
-                yield f"line {node.lineno} uses {name}; only settings.py reads the environment"
+                yield f"line {node.lineno} uses {name}; only {SETTINGS} reads the environment"
             case ast.ImportFrom(module="os", names=names):
                 taken = [alias.name for alias in names if alias.name in ENVIRONMENT]
-                yield from (f"line {node.lineno} uses {name}; only settings.py reads the environment" for name in taken)
+                yield from (f"line {node.lineno} uses {name}; only {SETTINGS} reads the environment" for name in taken)
             case _:
                 pass
 
@@ -279,10 +275,10 @@ VIOLATING = {
     "core-awaits": ("core/x.py", "async def f(): ..."),
     "core-reads-the-clock": ("core/x.py", "from datetime import datetime\ndatetime.now()"),
     "core-opens-a-file": ("core/x.py", "open('f')"),
-    "upward": ("store/x.py", "import askback.service"),
-    "upward-from-the-package": ("store/x.py", "from askback import service"),
-    "upward-with-a-new-name": ("store/x.py", "import askback.work.turn as turn"),
-    "in-a-function": ("skills/x.py", "def f():\n    from askback.work import turn"),
+    "upward": ("store/x.py", "import askback.runs.service"),
+    "upward-from-the-package": ("store/x.py", "from askback import runs"),
+    "upward-with-a-new-name": ("store/x.py", "import askback.worker.turn as turn"),
+    "in-a-function": ("skills/x.py", "def f():\n    from askback.worker import turn"),
     "in-a-class-in-a-try": (
         "skills/x.py",
         "class A:\n    try:\n        import askback.cli\n    except ImportError: ...",
@@ -293,7 +289,7 @@ VIOLATING = {
     ),
     "relative-to-the-parent": ("engines/x.py", "from ..process import child"),
     "relative-to-the-package": ("engines/x.py", "from .. import skills"),
-    "relative-from-a-subfolder": ("store/sqlite/x.py", "from ...work import turn"),
+    "relative-from-a-subfolder": ("store/sqlite/x.py", "from ...worker import turn"),
     "as-a-string": ("process/x.py", "import importlib\nimportlib.import_module('askback.store.base')"),
     "as-a-string-by-a-bare-name": (
         "process/x.py",
@@ -301,32 +297,34 @@ VIOLATING = {
     ),
     "as-a-relative-string": ("process/x.py", "import_module('..store', __package__)"),
     "as-an-f-string": ("process/x.py", "import_module(f'askback.store.{name}')"),
-    "as-a-builtin-call": ("process/x.py", "__import__('askback.service')"),
-    "by-a-name-made-at-run-time": ("work/x.py", "import importlib\nimportlib.import_module(name)"),
-    "neighbours-engines-skills": ("engines/x.py", "from askback.skills.package import Package"),
+    "as-a-builtin-call": ("process/x.py", "__import__('askback.runs.service')"),
+    "by-a-name-made-at-run-time": ("worker/x.py", "import importlib\nimportlib.import_module(name)"),
+    "neighbours-engines-wire": ("engines/x.py", "from askback.wire import runs"),
     "neighbours-store-process": ("store/x.py", "from askback.process import child"),
-    "neighbours-skills-engines": ("skills/x.py", "from askback.engines import base"),
-    "neighbours-service-work": ("service.py", "from askback.work.worker import Worker"),
-    "neighbours-work-service": ("work/x.py", "from askback.service import Service"),
+    "neighbours-skills-process": ("skills/x.py", "from askback.process import child"),
+    "runs-import-the-worker": ("runs/service.py", "from askback.worker.worker import Worker"),
+    "the-worker-imports-the-service": ("worker/x.py", "from askback.runs.service import Service"),
+    "the-worker-imports-the-submission": ("worker/x.py", "from askback.runs import submission"),
     "neighbours-http-web": ("http/x.py", "from askback.web import page"),
-    "probes-import-the-service": ("installed/probes.py", "from askback import service"),
-    "bootstrap-imports-cli": ("bootstrap.py", "import askback.cli.main"),
-    "settings-in-the-service": ("service.py", "from askback.settings import Settings"),
-    "settings-in-the-store-for-types": ("store/x.py", "if TYPE_CHECKING:\n    from askback.settings import Settings"),
-    "setting-sections-in-the-service": ("service.py", "from askback.setting_sections import Limits"),
-    "setting-sections-import-text": ("setting_sections.py", "from askback.text import formatting"),
-    "setting-types-import-core": ("setting_types.py", "from askback.core import runs"),
-    "setting-types-in-bootstrap": ("bootstrap.py", "from askback.setting_types import with_paths"),
-    "settings-import-the-store": ("settings.py", "from askback.store import base"),
-    "client-in-the-service": ("service.py", "from askback.client import Client"),
-    "client-in-bootstrap": ("bootstrap.py", "import askback.client"),
+    "probes-import-the-service": ("catalog/probes.py", "from askback.runs import service"),
+    "app-imports-cli": ("app/x.py", "import askback.cli.main"),
+    "settings-in-the-service": ("runs/service.py", "from askback.settings.model import Settings"),
+    "settings-in-the-store-for-types": (
+        "store/x.py",
+        "if TYPE_CHECKING:\n    from askback.settings.model import Settings",
+    ),
+    "setting-sections-in-the-service": ("runs/service.py", "from askback.settings.sections import Limits"),
+    "setting-types-in-the-worker": ("worker/x.py", "from askback.settings.types import with_paths"),
+    "settings-import-the-store": ("settings/model.py", "from askback.store import base"),
+    "client-in-the-service": ("runs/service.py", "from askback.client import Client"),
+    "client-in-app": ("app/x.py", "import askback.client"),
     "client-imports-the-store": ("client/x.py", "from askback.store import base"),
     "client-imports-http": ("client/x.py", "def f():\n    from askback.http.app import api"),
     "wire-imports-the-store": ("wire/x.py", "from askback.store import base"),
-    "wire-imports-files": ("wire/x.py", "from askback.files import atomic"),
+    "wire-imports-files": ("wire/x.py", "from askback.fs import atomic"),
     "the-store-imports-wire": ("store/x.py", "from askback.wire import runs"),
-    "client-reads-settings": ("client/x.py", "from askback.settings import load"),
-    "the-package-imports-a-part": ("__init__.py", "from askback.service import Service"),
+    "client-reads-settings": ("client/x.py", "from askback.settings.model import load"),
+    "the-package-imports-a-part": ("__init__.py", "from askback.runs.service import Service"),
     "a-unit-without-a-place": ("utils.py", "from askback.core import runs"),
     "an-import-of-a-unit-without-a-place": ("cli/x.py", "from askback.utils import thing"),
     "engine-starts-a-process": ("engines/x.py", "import subprocess"),
@@ -341,7 +339,7 @@ VIOLATING = {
     "engine-imports-the-scripted-program": ("engines/scripted.py", "from askback.engines.scripted.program import play"),
     "environ": ("process/x.py", "import os\nos.environ['HOME']"),
     "getenv": ("cli/x.py", "import os as o\no.getenv('HOME')"),
-    "environ-by-name": ("bootstrap.py", "from os import environ as e"),
+    "environ-by-name": ("app/x.py", "from os import environ as e"),
 }
 
 
@@ -354,13 +352,16 @@ def test_a_violation_is_found(case: str) -> None:
 
 
 ALLOWED = {
-    "down": ("cli/x.py", "from askback import bootstrap, service\nfrom askback.core.runs import Run"),
-    "down-by-several-layers": ("work/x.py", "from askback.engines.base import Turn\nimport askback.process.child"),
+    "down": ("cli/x.py", "from askback import app, runs\nfrom askback.core.runs import Run"),
+    "down-by-several-layers": ("worker/x.py", "from askback.engines.base import Turn\nimport askback.process.child"),
     "within-a-unit": ("store/x.py", "from askback.store.base import Store\nfrom .writes import write"),
     "within-core": ("core/x.py", "from . import runs\nimport re, json, datetime, urllib.parse"),
     "the-version": ("http/x.py", "from askback import __version__"),
-    "settings-at-the-top": ("bootstrap.py", "from askback.settings import Settings"),
-    "settings-read-core": ("settings.py", "import os\nfrom askback.core.errors import Invalid\nos.environ.get('HOME')"),
+    "settings-at-the-top": ("app/x.py", "from askback.settings.model import Settings"),
+    "settings-read-core": (
+        "settings/model.py",
+        "import os\nfrom askback.core.errors import Invalid\nos.environ.get('HOME')",
+    ),
     "the-client-knows-core": (
         "client/x.py",
         "import httpx\nfrom askback.core.runs import RunState\nfrom . import calls",

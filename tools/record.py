@@ -24,13 +24,13 @@ sys.path.insert(0, str(ROOT / "tests/engines"))
 
 from recordings import EXPECTED, FOLDER, Recording, read  # noqa: E402
 
+from askback.catalog.probes import EngineSetup, Probes  # noqa: E402
 from askback.core.runs import Handle, Mode  # noqa: E402
 from askback.engines import registry  # noqa: E402
 from askback.engines.base import Engine, Turn  # noqa: E402
-from askback.installed.probes import EngineSetup, Probes  # noqa: E402
 from askback.process.spawn_direct import Direct  # noqa: E402
-from askback.setting_sections import EngineSettings  # noqa: E402
-from askback.settings import engine_environment, load, secret_values, user_home  # noqa: E402
+from askback.settings.model import engine_environment, load, secret_values, user_home  # noqa: E402
+from askback.settings.sections import EngineSettings  # noqa: E402
 from askback.store.sqlite import SqliteStore  # noqa: E402
 from askback.text.redaction import Redactor  # noqa: E402
 

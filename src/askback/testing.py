@@ -232,7 +232,7 @@ class EngineContract:
 
     def test_files_are_written_below_their_folders(self) -> None:
         for made in (self.launch(), self.launch(handle=self.handle)):
-            for name in (*made.files, *made.work_files):
+            for name in (*made.files, *made.settings, *made.work_files):
                 assert not name.startswith("/")
                 assert ".." not in name.split("/")
 

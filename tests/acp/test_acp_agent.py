@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acp import RequestError
 from acp.schema import CancelElicitationResponse, DeclineElicitationResponse
 
+from acp import RequestError
 from askback.cli.system_user import system_user
 from askback.client import Client, RunState
 from support.acp_client import Editor, accept, agent

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acp import RequestError
 
+from acp import RequestError
 from askback.client import Client, RunState
 from support.acp_client import agent
 from support.data_folder import ASK, DEADLINE_SEC, FINISH, World, run_async, until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import opened
+from askback.app import opened
 from askback.core.errors import RefusalCode, Unavailable
 from support.data_folder import World, run_async
 from support.postgres import databases

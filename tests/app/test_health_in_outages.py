@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import opened
-from askback.bootstrap.health import health
+from askback.app import opened
+from askback.app.health import health
 from askback.process.guardian.lease import boottime
 from support.data_folder import DEADLINE_SEC, World, run_async
 

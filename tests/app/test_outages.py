@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from askback.background.outages import Outages
 from askback.core.errors import RefusalCode, Unavailable
-from askback.text.outages import Outages
 
 log = logging.getLogger("askback.tests.outages")
 AWAY = Unavailable(RefusalCode.STORE_UNUSABLE, "the database is away")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from askback.background.pools import Pool, Pools
 from askback.core.errors import RefusalCode, Unavailable
-from askback.process.pools import Pool, Pools
 
 
 def run(main: Callable[[], object]) -> None:

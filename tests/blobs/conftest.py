@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.stored_files.addresses import StoreAddress, read_address
-from askback.stored_files.blocking import BlockingFiles
-from askback.stored_files.folder import FolderFiles
+from askback.blobs.addresses import StoreAddress, read_address
+from askback.blobs.blocking import BlockingFiles
+from askback.blobs.folder import FolderFiles
 from support.object_store import Bucket
 
 
@@ -29,7 +29,7 @@ def open_store(store_address: str) -> Iterator[Callable[[], BlockingFiles]]:
     opened: list[BlockingFiles] = []
 
     def make() -> BlockingFiles:
-        from askback.stored_files.object_store import ObjectStoreFiles
+        from askback.blobs.object_store import ObjectStoreFiles
 
         address = read_address(store_address)
         opened.append(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from askback.blobs import FileMissing, Files
+from askback.blobs.addresses import StoreAddress, StoreKind, read_address
+from askback.blobs.folder import FolderFiles
 from askback.core.errors import Invalid, RefusalCode, Unavailable
-from askback.stored_files import FileMissing, Files
-from askback.stored_files.addresses import StoreAddress, StoreKind, read_address
-from askback.stored_files.folder import FolderFiles
 from support.object_store import CREDENTIALS, Bucket, Door
 
 LARGE = 17 << 20
@@ -36,7 +36,7 @@ def _folder_world(tmp_path: Path) -> World:
 
 
 def _bucket_world(bucket: Bucket) -> World:
-    from askback.stored_files.object_store import ObjectStoreFiles
+    from askback.blobs.object_store import ObjectStoreFiles
 
     address = read_address(bucket.address)
     assert isinstance(address, StoreAddress)
@@ -217,7 +217,7 @@ def test_a_folder_is_private_and_keeps_no_parts(tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_hangs_is_unavailable_within_the_limit(bucket: Bucket) -> None:
-    from askback.stored_files.object_store import ObjectStoreFiles
+    from askback.blobs.object_store import ObjectStoreFiles
 
     async def main() -> None:
         address = read_address(bucket.address)
@@ -235,7 +235,7 @@ def test_a_bucket_that_hangs_is_unavailable_within_the_limit(bucket: Bucket) -> 
 def test_no_message_or_log_has_credentials(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from askback.stored_files.object_store import ObjectStoreFiles
+    from askback.blobs.object_store import ObjectStoreFiles
 
     caplog.set_level(logging.DEBUG)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Conflict, NotFound, RefusalCode
-from askback.process.shared_uploads import SharedUploads
-from askback.process.workspaces import Workspaces
-from askback.stored_files.blocking import BlockingFiles
+from askback.workspace.shared_uploads import SharedUploads
+from askback.workspace.workspaces import Workspaces
 
 OpenStore = Callable[[], BlockingFiles]
 NAME = "北京 – Plan (1).txt"

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App, opened
-from askback.bootstrap.database import open_store
-from askback.bootstrap.files import files_at, identified
-from askback.bootstrap.files_report import examine
+from askback.app import App, opened
+from askback.app.database import open_store
+from askback.app.files import files_at, identified
+from askback.app.files_report import examine
+from askback.blobs.addresses import read_address
+from askback.blobs.mark import MARK, read_mark
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
-from askback.files.tree import remove_tree
-from askback.stored_files.addresses import read_address
-from askback.stored_files.mark import MARK, read_mark
+from askback.fs.tree import remove_tree
 from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
 

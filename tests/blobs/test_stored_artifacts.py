@@ -11,19 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from askback.background.pools import Abandoned
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Invalid
 from askback.process.locks import FileLock
-from askback.process.pools import Abandoned
-from askback.process.stored_artifacts import (
-    ArtifactsHere,
-    StoredArtifacts,
-    artifacts_of,
-    keep_artifacts,
-)
-from askback.process.versions import Versions, with_turns
-from askback.process.workspace import Workspace
-from askback.process.workspaces import Workspaces
-from askback.stored_files.blocking import BlockingFiles
+from askback.workspace.layout import Workspace
+from askback.workspace.stored_artifacts import ArtifactsHere, StoredArtifacts, artifacts_of, keep_artifacts
+from askback.workspace.versions import Versions, with_turns
+from askback.workspace.workspaces import Workspaces
 
 OpenStore = Callable[[], BlockingFiles]
 ODD = "deep/北京\nplan #1.txt"
@@ -115,7 +110,7 @@ def test_files_that_are_longer_than_any_disk_are_left_out(
 
 def test_a_list_has_paths_up_to_a_limit(machines: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every machine that shows the artifacts reads the whole list."""
-    monkeypatch.setattr("askback.process.stored_artifacts._MAX_NAMES", 1000)
+    monkeypatch.setattr("askback.workspace.stored_artifacts._MAX_NAMES", 1000)
     one, two = machines
     turn(one, 1, **{f"{number}{'x' * 200}": "x" for number in range(8)})
     assert keep_artifacts(one, "002-002") == 4
@@ -181,3 +176,18 @@ def test_the_end_of_a_restarted_turn_counts(machines: tuple[Workspace, Workspace
     turn(one, 2, epoch=9, a="lost")
     assert artifacts_of(one).text_now("a") == "restarted"
     assert artifacts_of(two).text_now("a") == "restarted"
+
+
+def test_after_a_power_failure_the_stored_artifacts_count(machines: tuple[Workspace, Workspace]) -> None:
+    one, _ = machines
+    turn(one, 1, a="x" * 380)
+    assert isinstance(artifacts_of(one), ArtifactsHere)
+    # The file was not on the disk yet, and the machine has started again since.
+    (one.artifacts_path / "a").write_bytes(b"")
+    note = one.root / "stored-turn"
+    boot, _, name = note.read_text().rpartition(" ")
+    assert (len(boot) > 0, name) == (True, "001-001")
+    note.write_text(f"another-boot {name}")
+    view = artifacts_of(one)
+    assert [(each.path, each.size) for each in view.artifacts()] == [("a", 380)]
+    assert view.text_now("a") == "x" * 380

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.skills.library import Library
 from askback.skills.package_archives import PackageArchives, package_key
-from askback.stored_files.blocking import BlockingFiles
 
 OpenStore = Callable[[], BlockingFiles]
 

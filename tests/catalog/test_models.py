@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from askback.catalog import models
+from askback.catalog.models import ModelAnswer, ModelLists
+from askback.catalog.probes import EngineSetup, Installed
 from askback.core.runs import ProfileKind
 from askback.engines.base import Engine, Probe
 from askback.engines.codex import Codex
 from askback.engines.scripted import Scripted
-from askback.installed import models
-from askback.installed.models import ModelAnswer, ModelLists
-from askback.installed.probes import EngineSetup, Installed
 from askback.process.spawn_direct import Direct
 from support.data_folder import run_async
 from support.listing_engine import ListingEngine

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from askback.catalog import probes
+from askback.catalog.probes import EngineSetup, Installed, Probes
 from askback.core.runs import ProfileKind
 from askback.engines.scripted import Scripted
-from askback.installed import probes
-from askback.installed.probes import EngineSetup, Installed, Probes
 from askback.process.spawn_direct import Direct
 from support.data_folder import run_async
 
@@ -210,6 +210,17 @@ def test_a_cache_of_a_stranger_is_not_used(tmp_path: Path, tool: Tool) -> None:
         assert found is not None
         assert found.probe.version == "1.2.3", plant.__name__
         assert cache.read_bytes() == trusted
+
+
+def test_another_version_of_askback_asks_again(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may look for more, and read the same answers in another way."""
+    cache = tmp_path / "data" / "probes.json"
+    seen(cache, tool.setup())
+    monkeypatch.setattr(probes, "__version__", "99.0.0", raising=False)
+    seen(cache, tool.setup())
+    seen(cache, tool.setup())
+    assert tool.calls == ["--version", "--help"] * 2
+    assert len(json.loads(cache.read_bytes())) == 1
 
 
 def test_what_an_older_version_answered_is_forgotten(tmp_path: Path, tool: Tool) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from askback.cli.terminal.question import hint, reply_command, show
 from askback.core.interactions import Interaction
+from askback.questions.typed_answers import read_answer, refusal
 from askback.skills.field_values import in_words
-from askback.skills.typed_answers import read_answer, refusal
 from askback.text.formatting import count, duration, one_line, printable, size
 
 PEOPLE = ({"label": "Ann", "value": 1}, {"label": "Bob", "value": 2}, {"label": "3", "value": "three"})

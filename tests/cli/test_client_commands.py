@@ -412,3 +412,23 @@ def test_run_ids_look_as_the_commands_print_them(world: World, client: Client) -
     found = RUN_ID.search(askback(world, "show", run.id).stdout)
     assert found is not None
     assert found[1] == run.id
+
+
+def test_the_token_of_the_environment_is_not_sent_to_another_host(tmp_path: Path) -> None:
+    with receiving(Receiver(answers=[401])) as other:
+        given = {"ASKBACK_URL": "https://askback.example.com", "ASKBACK_TOKEN": "token-of-the-environment"}
+        askback(World(tmp_path), "runs", "--url", other.url, env=given)
+        askback(World(tmp_path), "runs", "--url", other.url, "--token", "own", env=given)
+        askback(World(tmp_path), "runs", env={**given, "ASKBACK_URL": other.url})
+        askback(World(tmp_path), "runs", "--url", f"{other.url}/", env={**given, "ASKBACK_URL": other.url})
+    environment = "Bearer token-of-the-environment"
+    sent = [came.headers.get("authorization") for came in other.came]
+    assert sent == [None, "Bearer own", environment, environment]
+
+
+def test_a_token_that_was_not_sent_is_named_with_what_to_do(server: Server, tmp_path: Path) -> None:
+    given = {"ASKBACK_URL": "https://askback.example.com", "ASKBACK_TOKEN": server.token}
+    refused = askback(World(tmp_path), "inbox", "--url", server.url, env=given)
+    assert refused.code == 2
+    assert "ASKBACK_TOKEN is for the server in ASKBACK_URL and was not sent" in refused.stderr
+    assert "--token" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -34,9 +35,13 @@ def test_less_than_a_sandbox_is_told_with_the_reason_and_what_to_do(tmp_path: Pa
     assert finding["message"].startswith(f"{level}: ")
     assert why in finding["message"]
     assert "can read and change everything that you can, including the server's token" in finding["message"]
-    assert (finding["ok"], bool(finding["advice"])) == (None, True)
+    assert "the sandbox of Codex is off as well" in finding["message"]
+    assert (finding["ok"], finding["warning"], bool(finding["advice"])) == (None, True, True)
     with Server(world, env=env) as server:
         health = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()
+        (line,) = (line for line in server.stderr.splitlines() if "without a sandbox" in line)
+    assert "the sandbox of Codex is off as well" in line
+    assert why in line
     assert (health["sandbox"], health["isolation"]["files"]) == (level, "user")
     assert "including the server's token" in health["isolation"]["message"]
 
@@ -51,6 +56,7 @@ def test_a_sandbox_that_works_is_told(tmp_path: Path) -> None:
     assert (finding["ok"], finding["advice"]) == (True, "")
     with Server(world, env=env) as server:
         health = httpx.get(f"{server.url}/healthz", timeout=DEADLINE_SEC).json()
+        assert "sandbox" not in server.stderr
     expected = {"files": "run", "shares_folders": False, "network": "host", "message": ""}
     assert (health["sandbox"], health["isolation"]) == ("bubblewrap", expected)
 
@@ -101,6 +107,6 @@ def test_a_home_on_the_search_path_is_told(tmp_path: Path) -> None:
     assert any(f"its program is in {home}" in message for message in messages)
 
 
-def _findings(world: World, env: dict[str, str], what: str = "sandbox") -> list[dict[str, str]]:
+def _findings(world: World, env: dict[str, str], what: str = "sandbox") -> list[dict[str, Any]]:
     told = askback(world, "doctor", "--json", env=env).json
     return [each for each in told["findings"] if each["what"] == what]

@@ -24,8 +24,8 @@ HEAVY = {
     "rich",
     "sqlite3",
     "yaml",
-    "askback.bootstrap",
-    "askback.settings",
+    "askback.app",
+    "askback.settings.model",
 }
 COMMANDS = (
     ["skills", "new"],

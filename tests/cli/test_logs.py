@@ -12,14 +12,14 @@ from askback.cli.logs import JsonFormatter, TextFormatter
 
 @pytest.fixture
 def record() -> logging.LogRecord:
-    logger = logging.getLogger("askback.work")
+    logger = logging.getLogger("askback.worker")
     extra = {"run": "01abc", "error": "cut off\nwhile waiting"}
     return logger.makeRecord(logger.name, logging.ERROR, "worker.py", 1, "a turn failed", (), None, extra=extra)
 
 
 def test_a_line_of_text_names_the_run(record: logging.LogRecord) -> None:
     line = TextFormatter().format(record)
-    assert line.endswith("ERROR askback.work a turn failed run=01abc error=cut off while waiting")
+    assert line.endswith("ERROR askback.worker a turn failed run=01abc error=cut off while waiting")
     assert "\n" not in line
 
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from askback.programs import clock
-from askback.programs.clock import DatabaseClock
+from askback.cluster import clock
+from askback.cluster.clock import DatabaseClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

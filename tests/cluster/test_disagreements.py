@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from askback.bootstrap.programs import differences
+from askback.app.programs import differences
 from askback.core.programs import ProgramFacts, ProgramKind
 
 SERVER = ProgramFacts(

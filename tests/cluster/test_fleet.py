@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from askback.app.fleet import share_slots
+from askback.catalog.probes import EngineSetup
+from askback.cluster.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
+from askback.cluster.fleet_engines import FleetEngines
+from askback.cluster.slots import Slots
 from askback.core.runs import ProfileKind
+from askback.core.shares import Shares
+from askback.core.token_names import MAIN
 from askback.engines.base import Probe
 from askback.engines.scripted import Scripted
-from askback.installed.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
-from askback.installed.fleet_engines import FleetEngines
-from askback.installed.probes import EngineSetup
-from askback.process.slots import Slots
+from askback.settings.sections import Quota, Quotas
 
 RESUMABLE = Probe(kind=ProfileKind.RESUMABLE, reason="it resumes", version="2.0", resident=True, effort=("resumable",))
 STICKY = Probe(kind=ProfileKind.STICKY_PROCESS, reason="it does not resume", version="1.0", resident=True)
@@ -46,11 +50,18 @@ def worker(name: str, offered: Offer, *, alive: bool = True, minute: int = 0) ->
     )
 
 
-def fleet_of(*workers: FleetWorker, slots: Slots | None = None, own: str = "own") -> Fleet:
+def fleet_of(
+    *workers: FleetWorker, slots: Slots | None = None, own: str = "own", held: Mapping[str, int] | None = None
+) -> Fleet:
+    """Each token may have all slots but one."""
+
     async def read() -> Sequence[FleetWorker]:
         return workers
 
-    fleet = Fleet(read, own=lambda: own, slots=slots)
+    async def count() -> Mapping[str, int]:
+        return held or {}
+
+    fleet = Fleet(read, own=lambda: own, slots=slots, held=count, share=lambda total: Shares(usual=total - 1))
     asyncio.run(fleet.refresh())
     return fleet
 
@@ -88,6 +99,26 @@ def test_an_offer_that_cannot_be_read_offers_nothing(document: Mapping[str, Any]
 def test_why_a_run_is_queued_depends_on_the_workers_that_have_its_engine(offered: Sequence[Offer], reason: str) -> None:
     fleet = fleet_of(*(worker(f"w{place}", each) for place, each in enumerate(offered)))
     assert fleet.reason("scripted") == reason
+
+
+def test_a_run_whose_token_has_its_share_of_all_slots_is_queued_because_of_that() -> None:
+    here, there = offer(scripted=having()), replace(offer(scripted=having()), taken=2)
+    fleet = fleet_of(worker("here", here), worker("there", there), held={"greedy": 3, "modest": 2})
+    assert (fleet.reason("scripted", "greedy"), fleet.reason("scripted", "modest")) == ("token_slots", "starting")
+    assert fleet.reason("scripted", None) == fleet.reason("scripted", "new") == "starting"
+    assert fleet.reason("other", "greedy") == "no_worker"
+
+
+@pytest.mark.parametrize(("total", "share"), [(1, 1), (2, 1), (8, 7)])
+def test_by_default_a_token_may_have_all_slots_but_one_and_the_servers_own_token_all(total: int, share: int) -> None:
+    shares = share_slots(Quotas(), total)
+    assert (shares.of("app"), shares.of(MAIN), shares.of(None)) == (share, None, None)
+
+
+def test_a_token_with_quotas_has_its_own_limit_of_slots() -> None:
+    quotas = Quotas(running=3, tokens={"batch": Quota(running=1), MAIN: Quota()})
+    shares = share_slots(quotas, 8)
+    assert (shares.of("app"), shares.of("batch"), shares.of(MAIN), shares.of(None)) == (3, 1, 7, None)
 
 
 def test_the_slots_of_this_server_count_as_they_are_now() -> None:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from test_digests import Log
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import NotFound
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy
@@ -20,6 +19,7 @@ from askback.core.runs import RunState
 from askback.core.webhooks import DeliveryReason
 from support import postgres
 from support.data_folder import World, events_of, over, submit, waiting
+from support.digest_log import Log
 from support.passing_time import PassingTime
 from support.postgres import databases
 from support.receiver import ALLOWED, Receiver, receiving

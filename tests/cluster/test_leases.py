@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from askback.cluster.clock import boottime
+from askback.cluster.instances import Programs
+from askback.cluster.locked import LockedPrograms
 from askback.core.errors import Unavailable
 from askback.core.programs import ProgramFacts, ProgramKind
 from askback.process.tree import boot_id
-from askback.programs import Programs
-from askback.programs.clock import boottime
-from askback.programs.locked import LockedPrograms
 from support import postgres
 from support.data_folder import run_async
 from support.postgres import databases
@@ -42,8 +42,8 @@ def address(tmp_path: Path) -> Iterator[str]:
 @asynccontextmanager
 async def machine(address: str, folder: Path, *, lease_sec: float = 600) -> AsyncIterator[Programs]:
     """The programs as those of one machine see them. Another folder is another machine."""
-    from askback.programs.lease import LeaseTimes
-    from askback.programs.leased import LeasedPrograms
+    from askback.cluster.lease import LeaseTimes
+    from askback.cluster.leased import LeasedPrograms
     from askback.store.postgres import PostgresStore
 
     store = await PostgresStore.open(address)

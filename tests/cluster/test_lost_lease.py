@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from askback import bootstrap
-from askback.bootstrap import App
+from askback import app as bootstrap
+from askback.app import App
+from askback.cluster import clock
 from askback.core.errors import Conflict
 from askback.core.events import EventType
 from askback.core.outcomes import Final
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessStarted, TurnEnded, TurnLost
 from askback.process.tree import Tree
-from askback.programs import clock
 from askback.store.base import StaleWrite, move
 from support import postgres
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from askback import recovery
-from askback.bootstrap import now, opened
+from askback.app import now, opened
+from askback.cluster import locked, recovery
 from askback.core.errors import Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.events import EventType
 from askback.core.interactions import Question
@@ -20,7 +20,6 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
-from askback.programs import locked
 from askback.store.base import RunFilter, move
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.bootstrap import App
+from askback.app import App
+from askback.cluster.slots import Slots
 from askback.core.events import EventType
-from askback.process.slots import Slots
 from support.data_folder import World, events_of, over, run_async, submit, until
 
 

@@ -83,7 +83,7 @@ class Model:
             self.session, self.session_turn = session, self.attempt
         return not known
 
-    def end_turn(self, epoch: int, kind: str, tokens: int) -> bool | None:
+    def end_turn(self, epoch: int, kind: str, tokens: int, *, alive: bool = False) -> bool | None:
         if not self.holds(epoch):
             return None
         self.restarts = 0
@@ -91,7 +91,7 @@ class Model:
         self.tokens += tokens
         self.events["usage"] += 1
         if self.canceling:
-            return True if self.stays else self.become("canceled")
+            return True if self.stays or alive else self.become("canceled")
         if kind == "error":
             return self.fail("ENGINE_CRASHED")
         if kind == "lost":

@@ -124,7 +124,7 @@ class Pair:
     def ask(self, run: str, off: int, wanted: str | None) -> None:
         question = Question(prompt="?", interaction_id=wanted, default="default")
         asked_at = self.now
-        self.end(run, off, "ask", AskUser(question=question), 1)
+        self.end(run, off, "ask", AskUser(question=question), 1, alive=len(self.old_rows) % 2 == 0)
         model, row = self.models[run], self.rows[run]
         if model.pending == TO_BE_SEEN:
             assert row.pending_interaction is not None
@@ -195,11 +195,11 @@ class Pair:
 
     # Both sides.
 
-    def end(self, run: str, off: int, kind: str, outcome: TurnOutcome, tokens: int) -> None:
+    def end(self, run: str, off: int, kind: str, outcome: TurnOutcome, tokens: int, *, alive: bool = False) -> None:
         epoch = self.models[run].epoch + off
         usage = Usage(total_tokens=tokens)
-        signal = TurnEnded(epoch=epoch, outcome=outcome, at=self.now, usage=usage)
-        self.send(run, signal, lambda model: model.end_turn(epoch, kind, tokens))
+        signal = TurnEnded(epoch=epoch, outcome=outcome, at=self.now, usage=usage, process_alive=alive)
+        self.send(run, signal, lambda model: model.end_turn(epoch, kind, tokens, alive=alive))
 
     def send(self, run: str, signal: Signal, step: Callable[[Model], bool | None]) -> None:
         """Give both sides the signal, and hold what they made of it against each other."""

@@ -110,7 +110,11 @@ TABLE = """
   handle-again      *             *          *            *       *        refused RUN_STALE
   handle-other      *             *          *            *       *        refused RUN_STALE
 
-# The end of a turn. Canceled only once nothing lives: a sticky run's process lives on after its turn (B-2).
+# The end of a turn. Canceled only once nothing lives: a sticky run's process lives on after its turn, and so does a warm one (B-2).
+  ends-asking-alive running       *          *            asked   current  noted
+  ends-asking-alive running       *          interactive  no      current  -> waiting_user
+  ends-asking-alive running       *          auto         no      current  repairs
+  ends-asking-alive *             *          *            *       *        refused RUN_STALE
   ends-done         running       resumable  *            asked   current  -> canceled
   ends-soft         running       resumable  *            asked   current  -> canceled
   ends-wrong        running       resumable  *            asked   current  -> canceled
@@ -326,6 +330,10 @@ SIGNALS: dict[str, Maker] = {
     "ends-soft": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=SOFT, at=NOW)),
     "ends-wrong": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=WRONG, at=NOW)),
     "ends-asking": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=ASKING, at=NOW)),
+    "ends-asking-alive": lambda run, epoch: (
+        run,
+        TurnEnded(epoch=epoch, outcome=ASKING, at=NOW, process_alive=True),
+    ),
     "ends-broken": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=BROKEN, at=NOW)),
     "ends-lost": lambda run, epoch: (in_later_turn(run), TurnEnded(epoch=epoch, outcome=LOST, at=NOW)),
     "ends-lost-rebuild": lambda run, epoch: (rebuilding(run), TurnEnded(epoch=epoch, outcome=LOST, at=NOW)),

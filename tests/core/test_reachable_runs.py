@@ -69,6 +69,7 @@ def signals_for(run: Run) -> Iterator[Signal]:
             yield HandleNamed(epoch=epoch, handle=named, at=NOW)
         for outcome in (DONE, SOFT, WRONG, ASKING, BROKEN, LOST):
             yield TurnEnded(epoch=epoch, outcome=outcome, at=NOW)
+        yield TurnEnded(epoch=epoch, outcome=ASKING, at=NOW, process_alive=True)
         yield ProcessTreeEnded(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW, counted=False)

@@ -15,11 +15,11 @@ from specimens import decision, ended, running_run
 from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Interaction, Question, bounded
 from askback.core.outcomes import AskUser
 from askback.core.secrecy import Secrecy
-from askback.engines.answers.questions import QuestionBlock, read_question
 from askback.engines.protocols.elicitation import read_form
+from askback.notifications.telegram.choices import in_chat
+from askback.questions.finding import QuestionBlock, read_question
 from askback.skills.summary import masked, secret_inputs
 from askback.skills.validation import reply_problems
-from askback.telegram.choices import in_chat
 from askback.text.redaction import answer_secrets
 from support.secret_schemas import IN_PLACE, made
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from askback import bootstrap
-from askback.bootstrap import App
+from askback import app as bootstrap
+from askback.app import App
 from askback.core.interactions import AnsweredBy
 from askback.core.runs import Run, RunState
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting

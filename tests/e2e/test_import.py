@@ -175,6 +175,8 @@ def test_a_server_goes_on_in_postgresql_with_everything_it_had(world: World, add
     done = importing(world, address, "--json")
     assert done.code == 0, done.stderr
     assert done.json["rows"]["runs"] == len(before["runs"]) == 5
+    # Which token was served last has no meaning for another queue.
+    del before["queue_service"]
     queue = before.pop("queue")
     assert queued_runs(address) == [row["run"] for row in queue] != []
     after = rows_of_database(address, before)

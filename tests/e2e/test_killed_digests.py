@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.files.records import Collection
-from askback.webhooks.digest_ledger import DigestRecord, channel_key
+from askback.fs.records import Collection
+from askback.notifications.digest_ledger import DigestRecord, channel_key
 from support.data_folder import World
 from support.program import until
 from support.receiver import ALLOWED, Receiver, receiving

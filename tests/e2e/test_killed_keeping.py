@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import opened
+from askback.app import opened
 from askback.core.runs import Run, RunState
-from askback.files.tree import remove_tree
+from askback.fs.tree import remove_tree
 from support.data_folder import ASK, World, over, run_async, submit, waiting
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import WarningCode
 from askback.core.runs import Run, RunState
 from askback.process.isolation import IsolationLevel

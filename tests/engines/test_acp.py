@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acp import schema
 from distortions import distorted, ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from recordings import FOLDER, differences, turn_of
 from talks import Replay, conversation, lines_of, resident, talks
 
+from acp import schema
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.runs import ProfileKind

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import Stage, reply
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
-from askback.engines.answers.reading import read_answer
 from askback.engines.base import (
     CallResult,
     Completed,
@@ -24,7 +24,7 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.scripted import Scripted, ScriptedParser
-from programs import Stage, reply
+from askback.questions.reading import read_answer
 
 ID = "ses-0b8e9a52-1c1d-4e6f-8a3b-0123456789ab"
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from askback.engines.answers.messages import MAX_TEXT
 from askback.engines.base import AssistantMessage, Completed, Exit, SessionNamed, Stream, TurnFailed
+from askback.engines.messages import MAX_TEXT
 from askback.engines.scripted import ScriptedParser
 
 GOOD: list[dict[str, Any]] = [

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import DEADLINE_SEC, Stage, given, kinds, reply
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode
@@ -20,7 +21,6 @@ from askback.engines.base import Completed, TurnFailed
 from askback.engines.scripted import Scripted
 from askback.engines.scripted.program import faults
 from askback.engines.scripted.program import input as options
-from programs import DEADLINE_SEC, Stage, given, kinds, reply
 from support.processes import lives
 
 ASK = {"ask": {"interaction_id": "q", "prompt": "Which?"}}

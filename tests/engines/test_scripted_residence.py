@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import DEADLINE_SEC, Stage, reply
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
@@ -28,7 +29,6 @@ from askback.engines.base import (
 )
 from askback.engines.scripted import Scripted, ScriptedConversation
 from askback.engines.scripted.program.input import UsageError, help_text, read_options
-from programs import DEADLINE_SEC, Stage, reply
 from support.terminal import Talk
 
 COLOUR = {"interaction_id": "colour", "prompt": "Which?", "options": ["red", "blue"], "default": "red"}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from askback.files.archive_reader import ArchiveDamaged, unpack
-from askback.files.archive_writer import ArchiveLimits, ArchiveRefused, TreeChanged, pack
+from askback.fs.archive_reader import ArchiveDamaged, unpack
+from askback.fs.archive_writer import ArchiveLimits, ArchiveRefused, TreeChanged, pack
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="needs Linux")
 
@@ -343,3 +343,44 @@ def test_a_header_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
     header.size = 1 << 40
     with pytest.raises(ArchiveDamaged):
         unpacked(zstandard.ZstdCompressor().compress(header.tobuf() + bytes(2048)), tmp_path)
+
+
+def sparse_archive(parts: int, *, old: bool) -> bytes:
+    """An archive whose one entry has a map of so many parts, in the old format of GNU tar or in the one of `pack`."""
+    entry = tarfile.TarInfo("work/sparse")
+    if old:
+        entry.type = tarfile.GNUTYPE_SPARSE
+        head = bytearray(entry.tobuf(tarfile.GNU_FORMAT))
+        head[482] = 1
+        head[148:156] = b" " * 8
+        head[148:156] = b"%06o\0 " % sum(head)
+        part = b"%011o\0%011o\0" % (512, 1)
+        content = (part * 21 + b"\1" + bytes(7)) * (parts // 21)
+        return zstandard.ZstdCompressor().compress(bytes(head) + content)
+    entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1"}
+    index = b"%d\n" % parts + b"0\n0\n" * parts
+    entry.size = len(index)
+    return zstandard.ZstdCompressor().compress(entry.tobuf(tarfile.PAX_FORMAT) + index + bytes(-len(index) % 512))
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_map_of_holes_without_end_needs_little_memory(tmp_path: Path, old: bool) -> None:
+    archive = sparse_archive(2_000_000, old=old)
+    assert len(archive) < 20_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveDamaged, match="more bytes than allowed"):
+            unpacked(archive, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+    assert list((tmp_path / "unpacked").iterdir()) == []
+
+
+def test_a_file_of_ten_thousand_parts_fits(root: Path, tmp_path: Path) -> None:
+    with (root / "work" / "sparse").open("wb") as file:
+        for part in range(9_999):
+            file.seek((1 << 40) + part * (1 << 20))
+            file.write(b"x")
+    found = unpacked(packed(root), tmp_path) / "work" / "sparse"
+    assert found.stat().st_size == (root / "work" / "sparse").stat().st_size

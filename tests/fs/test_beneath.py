@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.files import beneath
-from askback.files.tree import remove_tree
-from askback.process.workspace import Workspace
+from askback.fs import beneath
+from askback.fs.tree import remove_tree
+from askback.workspace.layout import Workspace
 from support.stand_ins import tree
 from support.swapping import SWAPPER
 

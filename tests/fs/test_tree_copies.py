@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from askback.files.copies import CopyLimits, CopyRefused, CopyRules, SourceChanged, TreeCopy
-from askback.process.pools import unchecked
+from askback.background.pools import unchecked
+from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, SourceChanged, TreeCopy
 
 
 def copied(tmp_path: Path, limits: CopyLimits | None = None, rules: CopyRules | None = None) -> Path:
@@ -161,7 +161,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path, work:
     else:
         work.parent.rmdir()
         work.parent.symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(OSError, match="run"):
+        with pytest.raises(CopyRefused, match="work is not a folder"):
             copied(tmp_path)
     assert not list((tmp_path / "new").rglob("secret"))
 

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from askback.core.actors import Actor, Via
 from askback.core.errors import AlreadyClosed
 from askback.core.interactions import Interaction
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
 from askback.wire import questions as question_wire
 from support.api import calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import ASK, FINISH, World, run_async, submit

@@ -33,3 +33,12 @@ def test_every_field_that_is_set_changes_the_digest() -> None:
         RunCreate(skill="s", webhooks=(WebhookCreate(url="https://example.com/", reminders=ReminderCreate(max=1)),)),
     ]
     assert len({body_digest(body) for body in bodies}) == len(bodies)
+
+
+def test_an_answer_that_is_false_and_no_labels_are_given() -> None:
+    answers: list[object] = [None, False, 0, "", [], {}, True, 1]
+    forks = [
+        RunCreate(skill="s", from_run=FromRun(run_id="a", at="q", session=True, response=each)) for each in answers
+    ]
+    bodies = [*forks, RunCreate(skill="s"), RunCreate(skill="s", labels={})]
+    assert len({body_digest(body) for body in bodies}) == len(bodies)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.bootstrap.server import web_server
+from askback.app.server import web_server
 from support.data_folder import World, run_async
 from support.receiver import ALLOWED, Receiver, receiving
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from support.api import PATIENCE_SEC, calling, operations, refused, reply, waiting
 from support.data_folder import World
 from support.server import Server
@@ -115,13 +116,22 @@ def hasty(tmp_path_factory: pytest.TempPathFactory, furnished_at: Any) -> Iterat
         yield server
 
 
-def test_a_reply_may_be_2_mb_whatever_a_run_may_be(roomy: Server) -> None:
+@pytest.mark.contract("E-5")
+def test_a_reply_of_1_mb_is_accepted_however_it_is_escaped(roomy: Server) -> None:
+    with calling(roomy.url, roomy.token) as client:
+        content = json.dumps({"interaction_id": "colour", "response": "\x01" * MB}).encode()
+        assert len(content) > 6 * MB
+        answer = client.post(f"/v1/runs/{waiting(client)}/interaction/reply", content=content, headers=JSON)
+        assert answer.status_code == 202, answer.text[:500]
+
+
+def test_the_body_of_a_reply_may_be_7_mb_whatever_a_run_may_be(roomy: Server) -> None:
     with calling(roomy.url, roomy.token) as client:
         run_id = waiting(client)
-        refused(reply(client, run_id, "x" * (2 * MB)), 413, "BODY_TOO_LARGE")
+        refused(reply(client, run_id, "x" * (7 * MB)), 413, "BODY_TOO_LARGE")
         link = client.post(f"/v1/runs/{run_id}/interaction/link", json={}).json()["url"]
         with calling(roomy.url, None) as holder:
-            refused(holder.post(link, json={"response": "x" * (2 * MB)}), 413, "BODY_TOO_LARGE")
+            refused(holder.post(link, json={"response": "x" * (7 * MB)}), 413, "BODY_TOO_LARGE")
         refused(
             client.post(f"/v1/runs/{run_id}/interaction/link", content=b" " * MB, headers=JSON), 413, "BODY_TOO_LARGE"
         )

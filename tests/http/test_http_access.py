@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from askback.access.grants import TokenDirectory
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from askback.core.errors import Unavailable
-from askback.files.atomic import write_private
-from askback.files.records import FileRecords, stored_secret
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.fs.atomic import write_private
+from askback.fs.records import FileRecords, stored_secret
 from support.api import calling, exchange, newest_run, openapi, operations, refused, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
@@ -281,7 +282,7 @@ def test_a_broken_file_of_tokens_lets_nobody_in_and_is_not_overwritten(tmp_path:
     tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
     for broken in (b"", b"{", b'[{"name": 1}]', b"\xff"):
         path.write_bytes(broken)
-        assert tokens.find("0" * 64) is None
+        assert TokenDirectory(token="own", further=tokens.find, further_digests=tokens.digests)("other") is None
         with pytest.raises(Unavailable, match=r"tokens\.json"):
             tokens.make("app", (AccessScope.READ,), None)
         assert path.read_bytes() == broken

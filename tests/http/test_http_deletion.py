@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from askback.bootstrap import App
+from askback.access.tokens import Tokens
+from askback.app import App
+from askback.core.access import AccessScope
 from askback.core.errors import NotFound
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
 from support.api import calling, over, refused, reply, start, waiting
 from support.data_folder import World, run_async, submit, until
 from support.data_folder import over as ended

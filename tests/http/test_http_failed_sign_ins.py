@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from askback.http.failed_sign_ins import FailedSignIns
+from askback.access.failed_sign_ins import FailedSignIns
 from support.api import calling, refused
 from support.data_folder import World
 from support.program import Started, until

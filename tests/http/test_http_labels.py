@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from support.api import PATIENCE_SEC, calling, get, over, refused, reply, start, waiting, within
 from support.data_folder import World
 from support.receiver import ALLOWED, Receiver, receiving

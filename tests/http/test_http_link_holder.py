@@ -13,11 +13,11 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from askback.bootstrap import App
-from askback.bootstrap.links import make_links, make_tokens
+from askback.access.grants import Grant
+from askback.app import App
+from askback.app.links import make_links, make_tokens
 from askback.http import app as http_app
-from askback.http.auth import Grant
-from askback.links import Links
+from askback.runs.links import Links
 from askback.web import app as site
 from askback.web import pages
 from support.api import (
@@ -253,6 +253,9 @@ def test_the_page_tells_for_some_days_how_the_question_ended(server: Server, cli
 
 
 def test_some_days_after_the_close_a_link_tells_nothing(own_world: World) -> None:
+    async def discard(_: Any) -> None:
+        """The response is looked at, not sent."""
+
     async def scene() -> None:
         async with within(own_world) as (app, _, client):
             run = await waiting_run(app, (await submit(app, "asking", mode="interactive")).id)
@@ -268,6 +271,7 @@ def test_some_days_after_the_close_a_link_tells_nothing(own_world: World) -> Non
                 scope = {"type": "http", "method": "GET", "path": "/answers/x", "headers": [], "query_string": b""}
                 request = Request(scope | {"path_params": {"link": "x"}, "grant": grant})
                 shown = await pages.answer(later._context, request)
+                await shown(scope, request.receive, discard)
                 assert (shown.status_code, b"blue" in shown.body) == (status, status == 200)
                 assert (b"<h1>This link does not work" in shown.body) == (status == 401)
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from askback.http.page_labels import PageLabels
-from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, refused, waiting
 from support.data_folder import World
 from support.server import Server

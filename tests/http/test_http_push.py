@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope
-from askback.http.push_subscriptions import MAX_PER_TOKEN
-from askback.http.tokens import Token, Tokens
+from askback.access.push_subscriptions import MAX_PER_TOKEN
+from askback.access.tokens import Token, Tokens
+from askback.core.access import AccessScope
 from support.api import calling, refused, reply, waiting
 from support.data_folder import ASK, FINISH, World
 from support.program import until

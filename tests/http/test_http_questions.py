@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope, digest
-from askback.http.tokens import Tokens
-from askback.links import MAX_PER_RUN, Link, Links, StoredLink
+from askback.access.grants import digest
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
+from askback.runs.links import MAX_PER_RUN, Link, Links, StoredLink
 from support.api import PATIENCE_SEC, calling, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.program import until

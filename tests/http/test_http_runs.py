@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 import support.data_folder as world
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from askback.core.runs import RunState
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
 from support.api import RFC_3339_UTC, calling, newest_run, over, reach, refused, reply, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server

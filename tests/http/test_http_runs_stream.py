@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from askback.bootstrap import now
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 from support.api import calling, refused, reply, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from askback.files.records import FileRecords
-from askback.http.auth import AccessScope, Grant
-from askback.http.sessions import IDLE, MAX_AGE, MAX_PER_TOKEN, Sessions, browser
+from askback.access.grants import Grant
+from askback.access.sessions import IDLE, MAX_AGE, MAX_PER_TOKEN, Sessions, browser
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
+from askback.fs.records import FileRecords
 from askback.http.sign_in import CODE_SEC, Codes
-from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
 from support.program import askback

@@ -22,11 +22,11 @@ import pytest
 import uvicorn
 
 import support.data_folder as world
-from askback.bootstrap import App
-from askback.bootstrap.server import WebServer, web_server
-from askback.http.auth import AccessScope
+from askback.access.tokens import Tokens
+from askback.app import App
+from askback.app.server import WebServer, web_server
+from askback.core.access import AccessScope
 from askback.http.protocol import Connections, protocol_with
-from askback.http.tokens import Tokens
 from support.api import PATIENCE_SEC, calling, check, exchange, get, over, reach, refused, reply, start, waiting
 from support.data_folder import World, run_async
 from support.program import until

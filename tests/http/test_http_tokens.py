@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from askback.access.token_uses import TokenUses
+from askback.access.tokens import Token
+from askback.core.access import AccessScope
 from askback.core.actors import Via
-from askback.files.records import FileRecords
-from askback.http.auth import AccessScope
-from askback.http.token_uses import TokenUses
-from askback.http.tokens import Token
+from askback.fs.records import FileRecords
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
 from support.program import askback

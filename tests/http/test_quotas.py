@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from support.api import PATIENCE_SEC, calling, over, reach, refused, reply, start, waiting
 from support.data_folder import World
 from support.server import Server

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.bootstrap import now
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 from askback.core.errors import Invalid
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
 from askback.web import app as web
 from support.api import PATIENCE_SEC, calling, get, operations, over, refused, reply, start, waiting
 from support.data_folder import World
@@ -70,7 +70,7 @@ class Case:
 def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     world = World(tmp_path_factory.mktemp("restricted"))
     furnish(world)
-    env = {"ASKBACK_SLOTS": "8", "ASKBACK_NOTIFICATIONS__ALLOW_PRIVATE": "true", "ASKBACK_WARM_SEC": "0"}
+    env = {"ASKBACK_SLOTS": "8", "ASKBACK_NOTIFICATIONS__ALLOW_PRIVATE": "true"}
     with Server(world, env=env) as server, calling(server.url, server.token) as main:
         token = Tokens(world.records, now).make("anna", SCOPES, None, OWN)
         hidden = tuple(run_id for labels in OTHERS for run_id in make_hidden(main, labels))

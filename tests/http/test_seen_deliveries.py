@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.bootstrap import now
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 from support.api import calling, waiting
 from support.data_folder import ASK, FINISH, World
 from support.program import until

@@ -11,19 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
 import httpx
 import pytest
-from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from askback.access.grants import Grant
+from askback.background.pools import Pool
 from askback.client import Client
-from askback.http.auth import Grant
 from askback.http.messages import METHOD, SMALL_BYTES, Messages
 from askback.http.streams import Streams
 from askback.mcp.http_face import HttpFace
 from askback.mcp.sessions import MAX_PER_TOKEN, Sessions
-from askback.process.pools import Pool
 from support.mcp_requests import Requests
 from support.server import Server
 
@@ -226,34 +224,58 @@ def test_sessions_in_use_stay_and_those_of_a_revoked_token_end() -> None:
     asyncio.run(asyncio.wait_for(test(), LIMIT_SEC))
 
 
-def test_a_message_that_comes_while_its_session_ends_gets_one_response(caplog: pytest.LogCaptureFixture) -> None:
-    """The SDK accepts it, notices that the session is gone, and responds again."""
-    sent: list[str] = []
+@pytest.mark.parametrize("message", [rpc("ping"), b'{"jsonrpc":"2.0","method":"notifications/initialized"}'])
+def test_a_message_that_comes_while_its_session_ends_gets_one_response(
+    message: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK responds first. It passes the message on to a session that has ended meanwhile, and responds again."""
+    sent: list[int] = []
 
-    async def sdk(scope: Scope, receive: Receive, send: Send) -> None:
-        await Response(status_code=202)(scope, receive, send)
-        try:
-            raise anyio.ClosedResourceError
-        except anyio.ClosedResourceError:
-            logging.getLogger("mcp.server.streamable_http").exception("Error handling POST request")
-        await Response(status_code=500)(scope, receive, send)
-
-    async def receive() -> Message:
+    async def no_api(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError
 
-    async def send(message: Message) -> None:
-        sent.append(f"{message['type']} {message.get('status', '')}")
-
     async def main() -> None:
-        scope = {"type": "http", "method": "POST", "headers": [], "still_valid": lambda: True}
-        HttpFace(
-            sdk, key=b"k", skills_as_tools=False, max_bytes=1, identity=lambda scope: "", method=lambda scope: None
+        face = HttpFace(
+            no_api, key=b"k", skills_as_tools=False, max_bytes=1 << 20, identity=lambda _: "a", method=method_of
         )
-        await asyncio.wait_for(Streams().while_valid(sdk, scope, receive, send), LIMIT_SEC)
 
-    asyncio.run(main())
-    assert sent == ["http.response.start 202", "http.response.body "]
-    assert caplog.messages == []
+        async def exchange(method: str, body: bytes, session: str | None, then: str | None = None) -> str | None:
+            """Send a request. End the session `then` before the response is passed on."""
+            opened: list[str | None] = []
+            bodies = [body]
+
+            async def receive() -> Message:
+                if bodies:
+                    return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            async def send(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    sent.append(message["status"])
+                    opened.append(dict(message["headers"]).get(b"mcp-session-id", b"").decode())
+                    if then:
+                        await exchange("DELETE", b"", then)
+                        sent.pop()
+
+            headers = ACCEPT | LEGACY | ({"mcp-session-id": session} if session else {})
+            raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+            scope = {"type": "http", "method": method, "path": "/mcp", "query_string": b"", "headers": raw}
+            await Streams().while_valid(face, scope | {"still_valid": lambda: True, "body": body}, receive, send)
+            return opened[0]
+
+        async with face.running():
+            session = await exchange("POST", rpc("initialize", json.dumps(INITIALIZE)), None)
+            await exchange("POST", message, session, then=session)
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_SEC))
+    assert sent[0] == 200
+    assert len(sent) == 2, sent
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def method_of(scope: Scope) -> str | None:
+    return json.loads(scope["body"]).get("method") if scope["body"] else None
 
 
 def test_an_open_stream_ends_with_its_token(attacker: Attacker, api: Client) -> None:

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from askback.client import AsyncClient
 from askback.mcp.arguments import CALL_SEC, MAX_WAIT_SEC
 from askback.mcp.caller import MAX_LINKS, Caller
-from askback.mcp.remembered import Remembered
+from askback.mcp.remembered import OpenForms, Remembered
 from askback.mcp.server import make_server, state_security
 from support.mcp_client import Door, run, started
 from support.server import Server
@@ -51,7 +51,7 @@ def test_a_server_that_never_answers_holds_no_call(silent: str, mode: str) -> No
 
     async def test() -> None:
         async with AsyncClient(silent, timeout_sec=PATIENCE_SEC) as api:
-            caller = Caller(client=api, identity="", urls=Remembered[str](MAX_LINKS))
+            caller = Caller(client=api, identity="", urls=Remembered[str](MAX_LINKS), forms=OpenForms())
             sealed = state_security(None, None)
             server = make_server(lambda ctx: caller, skills_as_tools=True, security=sealed, call_sec=0.2)
             async with Client(server, mode=mode) as client:
@@ -98,7 +98,7 @@ def test_an_answer_elsewhere_is_awaited_by_the_server_and_not_polled(server: Ser
             AsyncClient(server.url, server.token, timeout_sec=PATIENCE_SEC, transport=watched) as own,
         ):
             asked = await api.get_run((await started(client, "asking"))["run_id"])
-            caller = Caller(client=own, identity="", urls=Remembered[str](MAX_LINKS))
+            caller = Caller(client=own, identity="", urls=Remembered[str](MAX_LINKS), forms=OpenForms())
             until = time.monotonic() + PATIENCE_SEC
             waiting = asyncio.ensure_future(caller.closed(asked, "colour", until, progress))
             await watched.waiting.wait()

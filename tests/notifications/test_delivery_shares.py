@@ -10,12 +10,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.bootstrap import App, now, opened
+from askback.app import App, now, opened
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
-from askback.submission import Submission
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from askback.webhooks.slots import Slot, Slots
+from askback.notifications.delivery import DeliveryPolicy, Notifications
+from askback.notifications.slots import Slot, Slots
+from askback.runs.submission import Submission
 from support.data_folder import FINISH, World, run_async, until
 from support.receiver import ALLOWED, Receiver, receiving
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.webhooks.messages.digest import Digest, DigestEntry, digest_message
-from askback.webhooks.messages.http_request import HttpRequest
-from askback.webhooks.messages.mail import Mail
-from askback.webhooks.sender import Refused
+from askback.notifications.messages.digest import Digest, DigestEntry, digest_message
+from askback.notifications.messages.http_request import HttpRequest
+from askback.notifications.messages.mail import Mail
+from askback.notifications.sender import Refused
 from support.asking import HOSTILE, LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import Unavailable
-from askback.files.records import FileRecords
-from askback.webhooks.digest_ledger import LATEST, DigestLedger
-from askback.webhooks.digest_times import DigestTimes
+from askback.fs.records import FileRecords
+from askback.notifications.digest_ledger import LATEST, DigestLedger
+from askback.notifications.digest_times import DigestTimes
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
 TIMES = st.lists(st.builds(time, st.integers(0, 23), st.integers(0, 59)), min_size=1, max_size=4, unique=True).map(

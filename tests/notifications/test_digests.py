@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -13,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.runs import Run
-from askback.webhooks.digest_ledger import DigestRecord
-from askback.webhooks.digests import MAX_LISTED, RETRIES_SEC
+from askback.notifications.digest_ledger import DigestRecord
+from askback.notifications.digests import MAX_LISTED, RETRIES_SEC
 from support.data_folder import ASK, FINISH, World, over, submit, until, waiting
+from support.digest_log import Log
 from support.mail_server import Mailbox, receiving_mail
 from support.ntfy import ntfy_server
 from support.passing_time import PassingTime
@@ -56,22 +56,6 @@ def sent_digests(world: World) -> Mapping[str, DigestRecord]:
 def attempts(world: World) -> int:
     """Of the digest that was claimed last."""
     return max((record.attempts for record in sent_digests(world).values()), default=-1)
-
-
-class Log:
-    """What the servers of this process say about digests."""
-
-    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.DEBUG, "askback.webhooks.digests")
-        self._caplog = caplog
-
-    @property
-    def text(self) -> str:
-        return self._caplog.text
-
-    async def sent(self, count: int) -> None:
-        """Wait until so many are sent, and known to be: time that passes during an attempt would end it."""
-        await until(lambda: self.text.count("a digest was sent") >= count)
 
 
 @pytest.fixture

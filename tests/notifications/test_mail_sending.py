@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import delivery_policy, now, opened
+from askback.app import delivery_policy, now, opened
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.settings import webhooks
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
-from askback.webhooks.messages.mail import Mail, mail
-from askback.webhooks.messages.notice import Notice
-from askback.webhooks.sender import Failed
+from askback.notifications.delivery import DeliveryPolicy, Notifications
+from askback.notifications.mail_sender import MailResponse, MailSender, MailServer
+from askback.notifications.messages.mail import Mail, mail
+from askback.notifications.messages.notice import Notice
+from askback.notifications.sender import Failed
+from askback.settings.model import webhooks
 from support.data_folder import FINISH, World, run_async, submit
 from support.mail_server import PASSWORD, USER, Mailbox, make_certificate, receiving_mail, server_context
 

@@ -23,12 +23,12 @@ from askback.core.forms import FormField
 from askback.core.interactions import Json
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
+from askback.notifications.messages import MessageStyle, message
+from askback.notifications.messages.http_request import HttpRequest
+from askback.notifications.messages.mail import Mail
+from askback.notifications.messages.notice import Notice, shortened
+from askback.notifications.push import question_payload
 from askback.text.formatting import one_line
-from askback.webhooks.messages import MessageStyle, message
-from askback.webhooks.messages.http_request import HttpRequest
-from askback.webhooks.messages.mail import Mail
-from askback.webhooks.messages.notice import Notice, shortened
-from askback.webhooks.push import question_payload
 from support.asking import LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
@@ -298,6 +298,16 @@ def test_no_message_offers_an_answer_to_a_question_for_a_declared_secret(schema:
     for sent in (ntfy_body(run, buttons=True), slack_body(run), mail_message(run).as_string()):
         assert "key-one" not in str(sent)
         assert "choose=" not in str(sent)
+
+
+def test_no_channel_shows_text_in_another_direction_than_it_has() -> None:
+    """A bidirectional control could make `exe.jpg` of `gpj.exe`, or yes of no."""
+    run = asking("Open \u202egpj.exe\u2066?", ["\u202eon", "no\u200e"], skill="tested")
+    assert run.pending_interaction is not None
+    pushed = question_payload(run, run.pending_interaction, shows_text=True)
+    for sent in (pushed, ntfy_body(run), slack_body(run), mail_message(run).get_body().get_content()):  # type: ignore[union-attr]
+        assert not set(str(sent)) & set("\u202e\u2066\u200e")
+        assert not {"\\u202e", "\\u2066"} & {str(sent)[at : at + 6] for at in range(len(str(sent)))}
 
 
 def test_more_options_than_buttons_are_listed() -> None:

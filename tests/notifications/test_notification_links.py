@@ -14,17 +14,17 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.bootstrap import App, delivery_policy, now, opened
-from askback.bootstrap.links import make_answer_links
-from askback.bootstrap.server import web_server
+from askback.access.tokens import Tokens
+from askback.app import App, delivery_policy, now, opened
+from askback.app.links import make_answer_links
+from askback.app.server import web_server
+from askback.core.access import AccessScope
 from askback.core.actors import Via
 from askback.core.errors import Invalid
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
-from askback.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
-from askback.webhooks.delivery import Notifications
+from askback.notifications.delivery import Notifications
+from askback.runs.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Receiver, receiving
 

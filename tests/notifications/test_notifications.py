@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App, now, opened
+from askback.app import App, now, opened
 from askback.core.errors import Invalid
 from askback.core.runs import RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
+from askback.notifications.delivery import DeliveryPolicy, Notifications
 from askback.wire import deliveries as delivery_wire
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Came, Receiver, receiving

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.webhooks.sender import Failed, Refused, Response, WebhookSender
+from askback.notifications.sender import Failed, Refused, Response, WebhookSender
 from support.data_folder import run_async, until
 from support.receiver import Receiver, receiving
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App, now
+from askback.app import App, now
 from askback.cli.terminal.live import lines
 from askback.core.events import Event, EventType
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
@@ -26,10 +26,10 @@ from askback.core.webhooks import (
     Webhook,
     WebhookKind,
 )
+from askback.notifications import reminder_texts
+from askback.notifications.delivery import DeliveryPolicy, Notifications
 from askback.store.base import move
 from askback.store.sqlite import SqliteStore
-from askback.webhooks import reminder_texts
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
 from support.data_folder import ASK, FINISH, World, events_of, over, submit, waiting
 from support.passing_time import PassingTime
 from support.receiver import ALLOWED, Came, Receiver, receiving

@@ -15,10 +15,10 @@ from askback.core.actors import ASKBACK, Actor, Via
 from askback.core.forms import FormField
 from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run
-from askback.telegram.choices import ButtonKey, in_chat
-from askback.telegram.messages import cut, outcome, question, units, with_link_as_text
-from askback.telegram.people import Chat, People, Strangers
-from askback.telegram.texts import CHINESE, ENGLISH, Texts
+from askback.notifications.telegram.choices import ButtonKey, in_chat
+from askback.notifications.telegram.messages import cut, outcome, question, units, with_link_as_text
+from askback.notifications.telegram.people import Chat, People, Strangers
+from askback.notifications.telegram.texts import CHINESE, ENGLISH, Texts
 from store.lives import new_run
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from hostile import within
 
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.control_group import ControlGroup
+from askback.process.guardian.control_group import ControlGroup, remove_all
 from askback.process.guardian.delegation import CONTROLLERS, Delegation, Place, delegation, find_place
 from askback.process.isolation import Breach, Resource, ResourceLimits
 
@@ -115,6 +115,20 @@ def test_a_group_is_given_its_limits_and_tells_which_the_kernel_held(tmp_path: P
     assert group.cpu_sec() == 2.5
 
 
+def test_the_limits_are_not_in_the_group_that_the_engine_is_in(tmp_path: Path) -> None:
+    """A process that is the root of a cgroup namespace may be able to write to all files of its own group."""
+    group = ControlGroup(str(tmp_path), str(tmp_path), "engine")
+    for folder in [tmp_path / "engine", *(tmp_path / "engine").iterdir()]:
+        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max"):
+            (folder / name).touch()
+    group.limit({"memory": 200 << 20, "processes": 50, "cpu": 0, "disk": 0, "reserve": 0})
+    assert group.enter()
+    entered = [file.parent for file in tmp_path.rglob("cgroup.procs") if file.read_text() == "0"]
+    limited = [file.parent for file in tmp_path.rglob("*.max") if file.read_text()]
+    assert entered == [tmp_path / "engine" / "inside"]
+    assert set(limited) == {tmp_path / "engine"}
+
+
 # On a real mount.
 
 
@@ -167,7 +181,9 @@ def test_an_engine_is_born_in_its_group_and_its_daemons_stay_there(tmp_path: Pat
                 burn = "[0 for _ in iter(int, 1)]"
                 lines, breach = await printed(guardian, tmp_path, burn, ResourceLimits(cpu_sec=1))
             (group,) = lines
-            assert f"{base.name}/engine-" in group
+            parent, _, own = group.rpartition("/")
+            assert f"{base.name}/engine-" in parent
+            assert own == "inside"
             assert breach.resource is Resource.CPU
             # The keeper itself is never inside: it would be killed with the engine.
             assert list(base.iterdir()) != []
@@ -193,7 +209,7 @@ def test_the_kill_of_a_group_reaches_all_that_is_in_it(tmp_path: Path, real: Del
         while True:
             os.sched_yield()
     os.close(write)
-    assert within(60, lambda: len((Path(group.path) / "cgroup.procs").read_text().split()) == 2)
+    assert within(60, lambda: len(group.pids()) == 2)
     assert group.cpu_sec() >= 0
     if not group.kill():
         os.killpg(pid, 9)
@@ -204,6 +220,17 @@ def test_the_kill_of_a_group_reaches_all_that_is_in_it(tmp_path: Path, real: Del
     os.waitpid(pid, 0)
     assert group.remove(patience_sec=60)
     real.release()
+    assert not real.base.exists()
+
+
+def test_groups_that_an_engine_has_created_are_removed_with_its_own(tmp_path: Path, real: Delegation) -> None:
+    assert real.base is not None
+    group = ControlGroup(*real.paths, "engine-nested")
+    (Path(group.path) / "inside" / "own" / "deeper").mkdir(parents=True)
+    assert group.remove()
+    assert not Path(group.path).exists()
+    (real.base / "engine-left" / "inside" / "own").mkdir(parents=True)
+    remove_all(str(real.base))
     assert not real.base.exists()
 
 

@@ -15,7 +15,7 @@ from askback.core.errors import ErrorCode, WarningCode
 from askback.core.interactions import Json
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude
 from askback.core.runs import Mode, Validation
-from askback.engines.answers.reading import MARKER, read_answer
+from askback.questions.reading import MARKER, read_answer
 from askback.text.json_text import NotJson, loads
 
 OUTPUT = {"colour": "red"}

@@ -14,7 +14,7 @@ from askback.core.forms import MAX_FORM_FIELDS, FormField
 from askback.core.interactions import Question
 from askback.core.outcomes import AskUser, TurnError, conclude
 from askback.core.runs import Mode, Validation
-from askback.engines.answers.reading import read_answer
+from askback.questions.reading import read_answer
 
 
 def read(questions: Any, **rest: Any) -> tuple[Question, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from askback.core.forms import MAX_FORM_FIELDS
-from askback.engines.answers.tool_calls import read_call
+from askback.questions.tool_calls import read_call
 
 FIELD = {"id": "colour", "prompt": "Which colour?"}
 ASK: dict[str, Any] = {"interaction_id": "paint", "prompt": "About the wall"}

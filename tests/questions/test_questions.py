@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.interactions import MAX_PROMPT_BYTES, Question, bounded
-from askback.engines.answers.reading import read_answer
-from askback.engines.answers.schemas import flat_schema
+from askback.questions.reading import read_answer
+from askback.questions.schemas import flat_schema
 from askback.text.yaml_text import NotYaml, load
 
 

@@ -9,9 +9,16 @@ import pytest
 from clis import FOLDER, NotInstalled, Station, find_cli, settle
 from double import ModelDouble
 from engines_under_test import ENGINES, EngineUnderTest
-from suite import Stage
+from suite import WARM, Stage, can_be_warm
 
-from askback.installed import probes as asking
+from askback.catalog import probes as asking
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Without the mark, a test has the default settings: each turn is a new process."""
+    if metafunc.definition.get_closest_marker("cold_and_warm"):
+        ways = ["", pytest.param(WARM, marks=pytest.mark.long)]
+        metafunc.parametrize("way", ways, ids=["cold", "warm"], indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,8 +92,16 @@ def engine(request: pytest.FixtureRequest) -> EngineUnderTest:
 
 
 @pytest.fixture
-def stage(engine: EngineUnderTest, double: ModelDouble, tmp_path: Path, probes: Path) -> Iterator[Stage]:
+def way(request: pytest.FixtureRequest) -> str:
+    """The settings that decide whether a process is kept while its run waits."""
+    return str(getattr(request, "param", ""))
+
+
+@pytest.fixture
+def stage(engine: EngineUnderTest, way: str, double: ModelDouble, tmp_path: Path, probes: Path) -> Iterator[Stage]:
     """Askback with one real engine, pointed at the double."""
-    built = Stage(tmp_path, engine, double.url, probes / f"{engine.name}.json")
+    if way and not can_be_warm(engine.name):
+        pytest.skip(f"{engine.name} is not kept warm")
+    built = Stage(tmp_path, engine, double.url, probes / f"{engine.name}.json", way)
     yield built
     built.keep_probes()

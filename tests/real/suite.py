@@ -14,14 +14,18 @@ from typing import Any
 from double import Request, Step, call_tool
 from engines_under_test import EngineUnderTest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.runs import Run
-from askback.settings import Settings
+from askback.engines import registry
+from askback.engines.base import WarmEngine
+from askback.settings.model import Settings
 from support.data_folder import World, over, submit, waiting
 
 TESTS = Path(__file__).resolve().parents[1]
 MARKER = "__SKILL_DONE__"
 ASK_TOOL = "put_question"
+WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"
+"""Settings under which processes are kept, however little memory the machine has."""
 
 SERVER = """
 import asyncio, sys
@@ -38,6 +42,11 @@ async def main():
             await asyncio.Event().wait()
 asyncio.run(main())
 """
+
+
+def can_be_warm(name: str) -> bool:
+    engine = registry.get(name)
+    return isinstance(engine, WarmEngine) and engine.warm
 
 
 def question(prompt: str = "Which colour?", interaction_id: str = "colour") -> str:
@@ -75,8 +84,10 @@ def heard(request: Request) -> str:
 class Stage(World):
     """A world whose settings name the real engine. Probes are shared between tests: they are of the same program."""
 
-    def __init__(self, folder: Path, engine: EngineUnderTest, url: str, probes: Path) -> None:
+    def __init__(self, folder: Path, engine: EngineUnderTest, url: str, probes: Path, way: str = "") -> None:
+        """`way`: settings for all of its programs, such as `WARM`."""
         super().__init__(folder)
+        self._way = way
         self.engine = engine
         self._probes = probes
         self._engine_settings = engine.settings(engine.find(), url, folder / "engine-home")
@@ -85,7 +96,7 @@ class Stage(World):
             shutil.copyfile(probes, self.data_dir / "probes.json")
 
     def settings(self, config: str = "") -> Settings:
-        return super().settings('sandbox = "auto"\n' + config + "\n" + self._engine_settings)
+        return super().settings('sandbox = "auto"\n' + self._way + config + "\n" + self._engine_settings)
 
     def add_engine_setting(self, line: str) -> None:
         self._engine_settings += line + "\n"

@@ -12,10 +12,10 @@ from double import ModelDouble, Request, Step, always, hang, say
 from double.script import CallTool
 from suite import ASK_TOOL, Server, Stage, finish, heard, put, reply_in
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.runs import Run, RunState
 from askback.process import tree
-from askback.work.turn import asking
+from askback.worker.turn import asking
 from support.data_folder import over, until
 
 pytestmark = pytest.mark.parametrize("engine", ["claude"], indirect=True)

@@ -10,7 +10,7 @@ from clis import MODEL
 from engines_under_test import EngineUnderTest
 from suite import Stage
 
-from askback.installed import models
+from askback.catalog import models
 
 LISTED: Mapping[str, str] = {
     "claude": "sonnet",

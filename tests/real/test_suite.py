@@ -97,6 +97,7 @@ def _usage(*, requests: int) -> Usage:
 
 
 @pytest.mark.contract("C-4")
+@pytest.mark.cold_and_warm
 def test_valid_output_without_the_marker_is_a_soft_completion(stage: Stage, double: ModelDouble) -> None:
     double.play(say('{"colour": "red"}'))
     run, data = stage.play()
@@ -135,6 +136,7 @@ def test_the_engines_own_way_of_asking_neither_hangs_nor_goes_on(stage: Stage, d
 
 
 @pytest.mark.contract("X-1", "H-11", "J-5")
+@pytest.mark.cold_and_warm
 def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(question()), always(say(finish("made up"))))
@@ -155,6 +157,7 @@ def test_a_session_that_is_gone_ends_the_run(stage: Stage, double: ModelDouble) 
 
 
 @pytest.mark.contract("B-1", "B-4", "H-12")
+@pytest.mark.cold_and_warm
 def test_a_turn_killed_in_the_middle_is_taken_up_with_the_reply_once(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     held = hang()
@@ -197,6 +200,7 @@ def test_a_cancel_leaves_nothing_of_the_engine_alive(stage: Stage, double: Model
     stage.run(main)
 
 
+@pytest.mark.cold_and_warm
 def test_three_at_once_keep_to_their_own_sessions(stage: Stage, double: ModelDouble) -> None:
     names = ("first", "second", "third")
     skills = {name: stage.skill(name=name) for name in names}
@@ -232,6 +236,7 @@ HOSTILE = {
 
 
 @pytest.mark.contract("E-5", "H-7", "H-8")
+@pytest.mark.cold_and_warm
 def test_hostile_replies_reach_the_model_word_for_word(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     asked = [say(question("Next?", f"text-{number}")) for number in range(len(HOSTILE))]

@@ -20,6 +20,7 @@ def contents(files: list[Path]) -> dict[str, bytes]:
 
 
 @pytest.mark.contract("J-3", "H-11")
+@pytest.mark.cold_and_warm
 def test_a_follow_up_continues_the_session_and_leaves_it_as_it_is(stage: Stage, double: ModelDouble) -> None:
     first, second = stage.skill(name="first"), stage.skill(name="second")
     double.play(say(question()), say(finish("green")), say(finish("after green")))
@@ -61,6 +62,7 @@ def test_a_follow_up_continues_the_session_and_leaves_it_as_it_is(stage: Stage, 
 
 
 @pytest.mark.contract("J-4", "H-11")
+@pytest.mark.cold_and_warm
 def test_a_fork_at_a_question_has_the_other_answer_once_and_the_first_never(stage: Stage, double: ModelDouble) -> None:
     if not isinstance(get(stage.engine.name), PortableEngine):
         pytest.skip(f"a session of {stage.engine.name} cannot be continued by another run")

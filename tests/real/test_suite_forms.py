@@ -20,6 +20,7 @@ ASK = {"ask_user": {"interaction_id": "paint", "prompt": "About the wall", "ques
 
 
 @pytest.mark.contract("N-6")
+@pytest.mark.cold_and_warm
 def test_a_form_is_answered_as_a_whole_in_the_same_session(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     double.play(say(f"I need to know a few things.\n\n```json\n{json.dumps(ASK)}\n```"), say(finish("green")))

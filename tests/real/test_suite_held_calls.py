@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from double import ModelDouble, Request, Step, always, hang, say
-from suite import Server, Stage, finish, heard, put, reply_in
+from suite import WARM, Server, Stage, finish, heard, put, reply_in
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.process import tree
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.parametrize("engine", ["codex", "claude", "gemini", "qw
 
 QUESTION = {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}
 AGAIN = {"interaction_id": "size", "prompt": "Which size?"}
-WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"
 STICKY = {"interactive_profile": "sticky_process"}
 
 

@@ -11,6 +11,7 @@ from support.data_folder import over, waiting
 
 
 @pytest.mark.contract("J-5", "B-4")
+@pytest.mark.cold_and_warm
 def test_a_lost_session_is_told_again_once_and_goes_on(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     # An engine may silently start another session, and ask its model there.

@@ -8,23 +8,18 @@ from contextlib import suppress
 
 import pytest
 from double import ModelDouble, Request, call_tool, hang, say
-from suite import Stage, finish, heard, question, reply_in
+from suite import WARM, Stage, can_be_warm, finish, heard, question, reply_in
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState
-from askback.engines import registry
-from askback.engines.base import WarmEngine
 from askback.process import tree
 from support.data_folder import events_of, over, until, waiting
-
-WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"
 
 
 @pytest.fixture(autouse=True)
 def only_engines_that_can(stage: Stage) -> None:
-    engine = registry.get(stage.engine.name)
-    if not (isinstance(engine, WarmEngine) and engine.warm):
+    if not can_be_warm(stage.engine.name):
         pytest.skip(f"{stage.engine.name} is not kept warm")
 
 

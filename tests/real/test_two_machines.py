@@ -14,10 +14,10 @@ from double import ModelDouble, Request, Step, say
 from engines_under_test import EngineUnderTest
 from suite import finish, heard, question, reply_in
 
-from askback.files.archive_reader import unpack
-from askback.process.kept import FOLDERS
-from askback.stored_files.addresses import StoreAddress, read_address
-from askback.stored_files.object_store import ObjectStoreFiles
+from askback.blobs.addresses import StoreAddress, read_address
+from askback.blobs.object_store import ObjectStoreFiles
+from askback.fs.archive_reader import unpack
+from askback.workspace.archived_folder import FOLDERS
 from support.api import calling, over, reach, reply, start
 from support.machines import Fleet, Machine, WorkerProgram
 from support.object_store import CREDENTIALS

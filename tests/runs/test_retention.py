@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App, now
+from askback.app import App, now
+from askback.background.pools import Pools
 from askback.core.errors import NotFound
-from askback.process.pools import Pools
-from askback.process.uploads import Uploads
+from askback.runs.retention import Retention, RetentionPolicy
 from askback.store.base import RunFilter
-from askback.work.retention import Retention, RetentionPolicy
+from askback.workspace.uploads import Uploads
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 MB = 1024 * 1024

@@ -1,19 +1,22 @@
 """The one door: what it leaves behind when something does not work out."""
 
 import ast
+import asyncio
+import copy
 import os
 import resource
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import askback
-from askback.bootstrap import now, opened
+from askback.app import now, opened
 from askback.core.errors import Conflict, ErrorCode, RefusalCode
 from askback.core.interactions import Question
 from askback.core.outcomes import AskUser
-from askback.core.runs import RunState
+from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessStarted, SlotAcquired, TurnEnded
 from askback.process.tree import MARK, identity
 from askback.store.base import move
@@ -100,3 +103,80 @@ def _writes(call: ast.Call) -> bool:
             return name in _BY_SOMEBODY
         case _:
             return False
+
+
+class BeforeTheQuestion:
+    """A store whose first answer about a run is older than its question."""
+
+    def __init__(self, store: Any, earlier: Run) -> None:
+        self._store = store
+        self._earlier: Run | None = earlier
+
+    async def get(self, run_id: str) -> Run:
+        earlier, self._earlier = self._earlier, None
+        return earlier or await self._store.get(run_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_the_name_of_a_file_is_never_the_answer(tmp_path: Path) -> None:
+    """A file comes for a question that is asked in the same moment."""
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+    (tmp_path / "answer.txt").write_text("blue")
+
+    async def main() -> None:
+        async with world.working() as app:
+            created = await submit(app, skill)
+            await waiting(app, created.id)
+            service = copy.copy(app.service)
+            service.store = BeforeTheQuestion(app.service.store, created)  # type: ignore[assignment]
+            with pytest.raises(Conflict) as refused:
+                await service.reply_with_file(created.id, tmp_path / "answer.txt", "colour")
+            assert refused.value.code is RefusalCode.INTERACTION_NOT_PENDING
+            assert (await app.service.store.get(created.id)).pending_interaction is not None
+
+    run_async(main)
+
+
+def test_views_of_the_runs_share_the_limit_of_history_reads(tmp_path: Path) -> None:
+    """However many label views there are, few pages are read at a time."""
+    world = World(tmp_path)
+    reading = most = 0
+
+    async def main() -> None:
+        nonlocal reading, most
+        async with world.working() as app:
+            views = [app.service.restricted_to({"customer": str(number)}) for number in range(8)]
+            runs = [
+                await submit(app, world.skill([FINISH]), labels={"customer": str(number)})
+                for number in range(len(views))
+            ]
+
+            def slow(store: Any) -> Any:
+                whole = store.events
+
+                async def events(*given: Any) -> Any:
+                    nonlocal reading, most
+                    reading += 1
+                    most = max(most, reading)
+                    # Every other follower has its turn meanwhile.
+                    for _ in range(100):
+                        await asyncio.sleep(0)
+                    reading -= 1
+                    return await whole(*given)
+
+                return events
+
+            for view in views:
+                view.store.events = slow(view.store)  # type: ignore[method-assign]
+
+            async def follow(view: Any, run_id: str) -> None:
+                async for _ in view.follow(run_id):
+                    pass
+
+            await asyncio.gather(*(follow(view, run.id) for view, run in zip(views, runs, strict=True)))
+
+    run_async(main)
+    assert 1 <= most <= 2

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel, Field
 
-from askback import setting_types
-from askback.settings import Settings, load
-from askback.trust import Shown
+from askback.settings import types as setting_types
+from askback.settings.model import Settings, load
+from askback.settings.trust import Shown
 
 HERE = "x"
 HIDDEN = {

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import delivery_policy
+from askback.app import delivery_policy
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import Reminders
-from askback.settings import (
+from askback.settings.model import (
     Settings,
     client_environment,
     engine_environment,

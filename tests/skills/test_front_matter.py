@@ -43,10 +43,8 @@ def test_bom_crlf_and_trailing_blanks_change_nothing(content: bytes) -> None:
     assert (text.name, text.body) == ("a-skill", "Do it.")
 
 
-@pytest.mark.parametrize(
-    "name", ["A-skill", "a_skill", "-a", "a-", "a--b", "a b", "", "ä", "a" * 65, "a/b", "..", "a\u200bb"]
-)
-def test_an_improper_name_is_an_error(name: str) -> None:
+@pytest.mark.parametrize("name", ["-a", "a b", "", "ä", "a" * 65, "a/b", "..", "../../etc", ".hidden", "a\u200bb"])
+def test_a_name_that_no_folder_can_have_is_an_error(name: str) -> None:
     problems = errors_of(read(f"name: '{name}'\ndescription: x", folder=name)[1])
     assert [problem.where for problem in problems] == ["SKILL.md: name"]
     assert "lowercase" in problems[0].fix
@@ -83,7 +81,6 @@ def test_all_mistakes_are_told_at_once() -> None:
         ("name: a-skill\ndescription: '   '", "SKILL.md: description", "is empty"),
         ("name: a-skill\ndescription: [x]", "SKILL.md: description", "is not a string"),
         ("name: {a: b}\ndescription: x", "SKILL.md: name", "is not a string"),
-        ("name: a-skill\ndescription: " + "x" * 1025, "SKILL.md: description", "1025 characters"),
         ("name: a-skill\nname: b\ndescription: x", "SKILL.md: name", "occurs twice (line 3)"),
         ("name: a-skill\ndescription: x\nmetadata: {a: b, a: c}", "SKILL.md: metadata.a", "occurs twice"),
         ("name: a-skill\ndescription: Use when: asked", "SKILL.md: line 3", "is not YAML"),
@@ -102,6 +99,26 @@ def test_each_mistake_has_its_place_and_a_way_to_fix_it(front: str, where: str, 
 
 def test_description_of_1024_characters_passes() -> None:
     assert told("name: a-skill\ndescription: " + "x" * 1024) == []
+
+
+IMPROPER = ("A-skill", "a_skill", "a-", "a--b", "PDF_Tools.v2")
+
+
+@pytest.mark.parametrize(
+    ("front", "where", "says"),
+    [
+        ("name: a-skill\ndescription: " + "x" * 1068, "SKILL.md: description", "1068 characters"),
+        *((f"name: {name}\ndescription: x", "SKILL.md: name", "other programs may refuse") for name in IMPROPER),
+        (NAMED + "\ncompatibility: " + "x" * 501, "SKILL.md: compatibility", "501 characters"),
+    ],
+)
+def test_a_rule_that_is_broken_without_a_doubt_about_the_meaning_is_a_warning(
+    front: str, where: str, says: str
+) -> None:
+    (problem,) = read(front, folder="")[1]
+    assert (problem.severity, problem.where) == (Severity.WARNING, where)
+    assert says in problem.message
+    assert problem.fix
 
 
 def test_metadata_is_a_map_of_texts() -> None:

@@ -262,7 +262,7 @@ def test_an_unknown_input_source_is_a_warning(tmp_path: Path) -> None:
 def test_check_reports_all_mistakes_at_once_and_read_raises_them(tmp_path: Path) -> None:
     folder = make_skill(
         tmp_path,
-        text="---\nname: BAD\n---\n",
+        text="---\nname: not a name\n---\n",
         runner={"max_attempt": 0, "id": "/"},
         input={"type": 1},
         files={".env": "x"},

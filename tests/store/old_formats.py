@@ -44,6 +44,13 @@ _UNDO = {
         "CREATE INDEX queue_lanes ON queue (owner, engine)",
     ),
     14: ("DROP TABLE file_store",),
+    15: (
+        "DROP INDEX runs_held_by_creator",
+        "DROP TABLE queue_service",
+        "DROP INDEX queue_lanes",
+        "ALTER TABLE queue DROP COLUMN party",
+        "CREATE INDEX queue_lanes ON queue (owner, engine, priority DESC)",
+    ),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -17,6 +17,11 @@ from lives import new_run
 from msgspec import inspect
 
 import askback
+from askback.access.push_subscriptions import Subscription
+from askback.access.sessions import Session
+from askback.access.token_uses import TokenUse
+from askback.access.tokens import Token
+from askback.cluster.fleet import Offer
 from askback.core import access, interactions, runs
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import EventType
@@ -24,19 +29,14 @@ from askback.core.interactions import Interaction
 from askback.core.open_values import OpenValue
 from askback.core.programs import ProgramFacts, ProgramKind
 from askback.core.runs import Run
-from askback.http.invitations import Invitation
-from askback.http.push_subscriptions import Subscription
-from askback.http.sessions import Session
-from askback.http.token_uses import TokenUse
-from askback.http.tokens import Token
-from askback.installed.fleet import Offer
-from askback.links import StoredLink
-from askback.process.shared_uploads import _About
-from askback.process.stored_artifacts import _List
-from askback.process.stored_run import _Input
+from askback.http.routes.invitations import Invitation
+from askback.notifications.digest_ledger import DigestRecord
+from askback.runs.links import StoredLink
 from askback.skills.shelf import SkillRecord
 from askback.store.sql import rows
-from askback.webhooks.digest_ledger import DigestRecord
+from askback.workspace.shared_uploads import _About
+from askback.workspace.stored_artifacts import _List
+from askback.workspace.stored_run import _Input
 from support import postgres
 from support.postgres import databases
 

@@ -27,7 +27,18 @@ FOR_PEOPLE = {"count_runs", "inbox_count", "labelled_days"}
 SMALL = ("webhooks",)
 """Tables that have few rows, or whose rows are found by those of others."""
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
-LISTS = {"owners", "without_engines", "hosts", "hosts_of_callers", "callers", "devices", "words"}
+LISTS = {
+    "ids",
+    "owners",
+    "workers",
+    "lanes",
+    "without_engines",
+    "hosts",
+    "hosts_of_callers",
+    "callers",
+    "devices",
+    "words",
+}
 FLAGS = {"all_callers", "of_server", "all_devices", "shared", "expiring"}
 TEXTS = {"id", "state", "ended", "skill", "engine", "owner", "creator", "worker", "workdir", "searched", "doc", "key"}
 TEXTS |= {
@@ -77,6 +88,8 @@ def value_of(name: str, sql: str) -> Any:
         return '[["customer", "4711"]]'
     if name in LISTS:
         return '["x"]'
+    if name == "named":
+        return "{}"
     if name in FLAGS:
         return True
     if (name == "run" and "WHERE id = :run" in sql) or (name == "run" and "runs.id = :run" in sql):

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from stores import STORES
 
+from askback.access.grants import TokenDirectory
+from askback.access.tokens import Tokens
 from askback.core.access import AccessScope
 from askback.core.errors import Invalid, Unavailable
-from askback.files.records import FileRecords, Records
-from askback.http.tokens import Tokens
+from askback.fs.records import FileRecords, Records
 from askback.skills.shelf import FileShelf, InstalledVersion, RecordShelf, Shelf
 from support import postgres
 from support.postgres import PostgresServer, databases
@@ -279,21 +280,22 @@ def test_without_a_database_the_cache_is_used_for_a_while_and_nothing_new_is_adm
     async def main(server: PostgresServer) -> None:
         async with watching(server.make_database(), patience_sec=0.5) as records:
             tokens = Tokens(records, now)
+            admitting = TokenDirectory(token="own", further=tokens.find, further_digests=tokens.digests)
             await asyncio.to_thread(tokens.make, "app", READ, None)
             (token,) = tokens.all()
             await records.current()
             server.crash()
-            assert tokens.find(token.digest) is not None, "what was admitted before goes on for a while"
+            assert admitting.admitted(token.digest) is not None, "what was admitted before goes on for a while"
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await records.current(exactly=True)
             monkeypatch.setattr(RowCollection, "LIMIT_SEC", 0.0)
-            assert tokens.find(token.digest) is None
+            assert admitting.admitted(token.digest) is None
             with pytest.raises(Unavailable, match="cannot be reached"):
                 tokens.all()
             monkeypatch.undo()
             server.start()
             async with asyncio.timeout(LONG_SEC):
-                while tokens.find(token.digest) is None:
+                while admitting.admitted(token.digest) is None:
                     await asyncio.sleep(0.01)
 
     server = PostgresServer()

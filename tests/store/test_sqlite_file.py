@@ -168,7 +168,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "bad head": overwritten(0, 16),
     "bad page size": overwritten(16, 2),
     "bad schema": overwritten(100, 200),
-    "bad pages": overwritten(4096 * 33, 4096 * 60),
+    "bad pages": overwritten(4096 * 60, 4096 * 60),
 }
 
 

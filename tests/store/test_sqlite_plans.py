@@ -54,7 +54,7 @@ FILTERS = [
 ]
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
 MAY_BE_SCANNED = (
-    r"SCAN (owners VIRTUAL TABLE|times VIRTUAL TABLE|json_each VIRTUAL TABLE|lanes|found|CONSTANT ROW|\(subquery-\d+\))"
+    r"SCAN ((owners|times|named|json_each) VIRTUAL TABLE|lanes|parties|heads|found|CONSTANT ROW|\(subquery-\d+\))"
 )
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
@@ -148,7 +148,10 @@ async def fill(store: Store, count: int) -> None:
     ]
     crowd = itertools.product(range(count), kinds)
     await asyncio.gather(
-        *(make(store, new_run(f"{make.__name__}-{n}-{sorted(changes)}", **changes)) for n, (make, changes) in crowd)
+        *(
+            make(store, new_run(f"{make.__name__}-{n}-{'-'.join(sorted(changes))}", **changes))
+            for n, (make, changes) in crowd
+        )
     )
     for number in range(3):
         await create(store, new_run(f"mine-{number}", owner="me"))
@@ -176,6 +179,8 @@ READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], without_engines=[], limit=3),
     "longest queued": lambda connection: reads.longest_queued(connection, ["me", "crowd"]),
     "held": reads.held,
+    "held by one worker": lambda connection: reads.held(connection, ["worker"]),
+    "workers": reads.workers,
     "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
     "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
     "expiring": lambda connection: reads.expiring(connection, ["me", "crowd"], LATE, ANNOUNCED, 3),

@@ -263,9 +263,11 @@ def test_an_owner_sees_only_its_own_turns(open_store: OpenStore) -> None:
     async def main() -> None:
         async with open_store() as store:
             for owner in ("a", "b", SHARED, "a"):
-                await create(store, new_run(f"{owner}-{len(await queue(store, 'a', 'b', SHARED))}", owner=owner))
+                await create(
+                    store, new_run(f"{owner or 'all'}-{len(await queue(store, 'a', 'b', SHARED))}", owner=owner)
+                )
             assert await queue(store, "a") == ["a-0", "a-3"]
-            assert await queue(store, SHARED) == ["-2"]
+            assert await queue(store, SHARED) == ["all-2"]
             assert await queue(store, "b", "a") == ["a-0", "b-1", "a-3"]
             assert await queue(store, "nobody") == []
             assert await store.queued([], without_engines=[], limit=9) == ()
@@ -317,7 +319,10 @@ def test_what_a_worker_holds_is_what_runs_or_waits_with_a_process(open_store: Op
             await running(store, new_run("running"))
             sticky = await note_process(store, await start(store, await create(store, new_run("sticky", sticky=True))))
             await ask(store, sticky)
-            assert sorted(ids(await store.held())) == ["running", "sticky"]
+            await start(store, await create(store, new_run("elsewhere")), worker="other")
+            assert sorted(ids(await store.held())) == ["elsewhere", "running", "sticky"]
+            assert await store.workers() == {"other", "worker"}
+            assert ids(await store.held(["other", "unknown"])) == ["elsewhere"]
 
     asyncio.run(main())
 

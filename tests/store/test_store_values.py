@@ -98,24 +98,24 @@ def test_a_value_that_is_nested_without_end_is_refused(open_store: OpenStore) ->
 def test_text_that_is_no_text_is_mended(open_store: OpenStore) -> None:
     """An engine may cut a character in two; what comes back can be sent to anyone."""
     broken = "a\ud83d b\udc00 \ud83d\ude00"
-    mended = "a\ufffd b\ufffd \U0001f600"
+    cleaned = "a\ufffd b\ufffd \U0001f600"
 
     async def main() -> None:
         async with open_store() as store:
-            run = await create(store, new_run(broken, owner=broken, engine=broken), RunRequest(input={broken: broken}))
-            assert (run.id, run.owner, run.engine) == (mended, mended, mended)
-            assert await store.get(broken) == await store.get(mended) == run
-            assert (await store.request(run.id)).input == {mended: mended}
+            run = await create(store, new_run("run", owner=broken, engine=broken), RunRequest(input={broken: broken}))
+            assert (run.owner, run.engine) == (cleaned, cleaned)
+            assert await store.get(run.id) == run
+            assert (await store.request(run.id)).input == {cleaned: cleaned}
             assert await store.queued([broken], without_engines=[], limit=1) == (run,)
             assert await store.queued([broken], without_engines=[broken], limit=1) == ()
             other = await waiting(store, new_run("other"), question=Question(prompt=broken, default=broken))
             assert other.pending_interaction is not None
-            assert other.pending_interaction.prompt == mended
+            assert other.pending_interaction.prompt == cleaned
             assert await store.get(other.id) == other
             await reply(store, other, {"text": broken})
             [interaction] = await store.interactions(other.id)
-            assert (interaction.prompt, interaction.response) == (mended, {"text": mended})
-            assert (await store.events(other.id))[-2].data["response"] == {"text": mended}
+            assert (interaction.prompt, interaction.response) == (cleaned, {"text": cleaned})
+            assert (await store.events(other.id))[-2].data["response"] == {"text": cleaned}
 
     asyncio.run(main())
 

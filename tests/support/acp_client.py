@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process, text_block
 from acp.schema import (
     AcceptElicitationResponse,
     CancelElicitationResponse,
@@ -17,6 +16,7 @@ from acp.schema import (
     ElicitationCapabilities,
 )
 
+from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process, text_block
 from support.data_folder import DEADLINE_SEC, World
 from support.program import ASKBACK, environment, here
 

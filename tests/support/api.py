@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import httpx
 import jsonschema_rs
 
-from askback.bootstrap import App
-from askback.bootstrap.server import WebServer, web_server
+from askback.app import App
+from askback.app.server import WebServer, web_server
 from askback.http.app import SAFE_HEADERS, openapi_document
 from askback.http.problems import MEDIA_TYPE
 from support.data_folder import World

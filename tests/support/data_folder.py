@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
-from askback.files.records import FileRecords, Records
-from askback.files.tree import remove_tree
-from askback.settings import Settings, load
-from askback.submission import Submission
+from askback.fs.records import FileRecords, Records
+from askback.fs.tree import remove_tree
+from askback.runs.submission import Submission
+from askback.settings.model import Settings, load
 from support.postgres import databases
 
 ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}}
 FINISH = {"finish": {"colour": "{{reply}}"}}
 COLOUR = {"type": "object", "required": ["colour"], "properties": {"colour": {"type": "string"}}}
 DEADLINE_SEC = 120.0
-NAMES_WARM = re.compile(r"^(?:warm_sec|warm\.|\[warm\])", re.MULTILINE)
 
 
 class World:
@@ -69,10 +67,7 @@ class World:
 
     def settings(self, config: str = "") -> Settings:
         path = self.folder / "askback.toml"
-        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one. So
-        # are warm processes: without them, nothing of a resumable run lives while it waits.
-        if not NAMES_WARM.search(config):
-            config = f"warm_sec = 0\n{config}"
+        # Tests look at the engines' processes and let them meet at files: a sandbox is for those that ask for one.
         if self.database is not None:
             config = f'database = "{self.database}"\n{config}'
         path.write_text(config if "sandbox = " in config else f'sandbox = "off"\n{config}')

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from askback import bootstrap
+from askback import app as bootstrap
 
 
 class PassingTime:

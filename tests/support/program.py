@@ -51,7 +51,6 @@ def environment(world: World, **added: str) -> dict[str, str]:
         "TERM": "xterm",
         "ASKBACK_DATA_DIR": str(world.data_dir),
         "ASKBACK_SANDBOX": "off",
-        "ASKBACK_WARM_SEC": "0",
         **({} if world.database is None else {"ASKBACK_DATABASE": world.database}),
         **added,
     }

@@ -16,7 +16,7 @@ _QUESTION = "Which colour?"
 _PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
-CASES, STDOUT, STDERR = json.loads({plan!r})
+CASES, STDOUT, STDERR, ANSWER = json.loads({plan!r})
 HELP = '''
 Usage: codex exec resume [OPTIONS] [SESSION_ID] [PROMPT]
 Usage: codex app-server [OPTIONS]
@@ -46,7 +46,7 @@ def stand_in(folder: Path, engine: str, cases: Mapping[str, str]) -> str:
     stderr = (recorded / "stderr").read_text() if (recorded / "stderr").exists() else ""
     program = folder / engine / "stand_in.py"
     program.parent.mkdir(parents=True)
-    program.write_text(_PROGRAM.format(plan=json.dumps([cases, stdout, stderr])))
+    program.write_text(_PROGRAM.format(plan=json.dumps([cases, stdout, stderr, answer])))
     return f"[engines.{engine}]\ncommand = {json.dumps([sys.executable, str(program)])}\n"
 
 

@@ -14,8 +14,9 @@ import sys
 import time
 from typing import Any
 
-import askback.bootstrap
-import askback.bootstrap.server
+import askback.access.tokens
+import askback.app
+import askback.app.server
 import askback.cli.commands.demo
 import askback.cli.commands.doctor
 import askback.cli.commands.engines
@@ -28,8 +29,7 @@ import askback.cli.commands.tokens
 import askback.cli.run_ids
 import askback.cli.terminal.conversation
 import askback.client
-import askback.http.tokens
-import askback.settings  # noqa: F401
+import askback.settings.model  # noqa: F401
 from askback.cli.main import main
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from askback.bootstrap import App, now
+from askback.app import App, now
 from askback.core.interactions import Question
 from askback.core.outcomes import AskUser
 from askback.core.runs import Handle

@@ -7,7 +7,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
-from askback.bootstrap import now
+from askback.app import now
 from askback.core import lifecycle
 from askback.core.errors import ErrorCode, RunError
 from askback.core.interactions import Question

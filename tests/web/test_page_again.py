@@ -10,9 +10,9 @@ from playwright.sync_api import Page, expect
 from site_pages import FurnishedServer, Site
 
 import support.api as wire
-from askback.bootstrap import now
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, expect
 from site_pages import Site, signed_in
 
 import support.api as wire
-from askback.bootstrap import now
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 from support.data_folder import ASK, World
 from support.server import Server
 

@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
 import support.api as wire
-from askback.bootstrap import now
-from askback.http.auth import AccessScope
-from askback.http.tokens import Tokens
+from askback.access.tokens import Tokens
+from askback.app import now
+from askback.core.access import AccessScope
 from support.data_folder import World
 from support.server import Server
 

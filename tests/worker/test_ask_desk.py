@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from askback.process.workspace import Workspace
-from askback.work.turn.asking import MAX_CALLS, RECORDED, AskDesk
+from askback.worker.turn.asking import MAX_CALLS, RECORDED, AskDesk
+from askback.workspace.layout import Workspace
 
 LIMIT_SEC = 60.0
 QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?"}

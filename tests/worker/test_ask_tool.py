@@ -14,7 +14,7 @@ import pytest
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run, RunState
 from askback.process import tree
-from askback.work.turn import asking, holding
+from askback.worker.turn import asking, holding
 from support.data_folder import ASK, COLOUR, FINISH, World, over, run_async, submit, until, waiting
 
 ON = "[engines.scripted]\nask_tool = true\n"

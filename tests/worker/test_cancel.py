@@ -11,6 +11,7 @@ from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
+from askback.workspace.versions import Versions
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.processes import lives
 
@@ -58,6 +59,36 @@ def test_a_running_run_is_canceled_once_its_whole_tree_is_dead(tmp_path: Path, k
             assert ended.state is RunState.CANCELED
             assert Tree(mark=run.id).members() == set()
             assert daemon is None or not lives(daemon)
+
+    run_async(main)
+
+
+@pytest.mark.contract("B-2")
+@pytest.mark.parametrize("warm_sec", [0, 600])
+def test_a_run_that_asks_while_it_is_canceled_is_over_once_its_process_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_sec: int
+) -> None:
+    """The request comes when the worker has decided that the process stays, and before the end of the turn is stored."""
+    world = World(tmp_path)
+    written = {"write": {"path": "artifacts/note.txt", "text": "one"}}
+    skill = world.skill([{"misbehave": "ignore_term"}, written, ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working(f"warm_sec = {warm_sec}\nwarm.min_free_memory = 0\n") as app:
+            loop, record = asyncio.get_running_loop(), Versions.record
+
+            def canceled_meanwhile(self: Versions, *args: Any, **more: Any) -> Any:
+                asked = asyncio.run_coroutine_threadsafe(app.service.cancel(run_id), loop).result()
+                assert asked.state is RunState.RUNNING
+                return record(self, *args, **more)
+
+            run_id = (await submit(app, skill, options={"warm_sec": warm_sec})).id
+            monkeypatch.setattr(Versions, "record", canceled_meanwhile)
+            ended = await over(app, run_id)
+            assert Tree(mark=run_id).members() == set()
+            assert ended.state is RunState.CANCELED
+            types = [event.type for event in await events_of(app, run_id)]
+            assert types.count(EventType.TURN_ENDED) == 1
 
     run_async(main)
 

@@ -12,9 +12,9 @@ import pytest
 from askback.engines.iflow import Iflow
 from askback.engines.scripted import Scripted
 from askback.process.ask_socket import Answer, HeldCall
-from askback.process.workspace import Workspace
-from askback.work.turn.asking import RECORDED, AskDesk, DeferredCall
-from askback.work.turn.deferring import deferred_call, note_deferred
+from askback.worker.turn.asking import RECORDED, AskDesk, DeferredCall
+from askback.worker.turn.deferring import deferred_call, note_deferred
+from askback.workspace.layout import Workspace
 from support.asking import asking
 
 QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?"}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from askback.background.pools import Pool
 from askback.core.runs import RunState
-from askback.files.tree import remove_tree
+from askback.fs.tree import remove_tree
 from askback.process.locks import FileLock
-from askback.process.pools import Pool
-from askback.work.turn.early_saves import EarlySaves
+from askback.worker.turn.early_saves import EarlySaves
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 
@@ -68,5 +68,27 @@ def test_no_home_is_saved_while_another_program_has_the_turn(tmp_path: Path) -> 
         await saves.save(run, workspace, pool)
         assert saved_for(workspace.root) == 2
         pool.close()
+
+    run_async(main)
+
+
+def test_a_lock_that_cannot_be_opened_costs_no_more_than_the_early_save(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await waiting(app, (await submit(app, skill)).id)
+        workspace = app.workspaces.of(run.id)
+        remove_tree(workspace.root / "snapshots")
+        workspace.lock_path.unlink()
+        workspace.lock_path.mkdir()
+        pool = Pool("turns", threads=1, waiting=1)
+        await EarlySaves().save(run, workspace, pool)
+        pool.close()
+        assert saved_for(workspace.root) is None
+        assert any("saved early" in record.message for record in caplog.records)
 
     run_async(main)

@@ -9,7 +9,7 @@ import pytest
 from askback.core.events import EventType, NewEvent
 from askback.store.base import StaleWrite
 from askback.store.sqlite import SqliteStore
-from askback.work.turn.observe import EventFeed
+from askback.worker.turn.observe import EventFeed
 
 EVENT = NewEvent(type=EventType.ASSISTANT_MESSAGE, at=datetime(2030, 1, 1, tzinfo=UTC), data={})
 

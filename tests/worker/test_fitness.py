@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import ErrorCode, RefusalCode, Unavailable
 from askback.core.runs import RunState
-from askback.files.usable import problem_of
-from askback.work import fitness
+from askback.fs.usable import problem_of
+from askback.worker import fitness
 from support.data_folder import World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}

@@ -9,7 +9,7 @@ import pytest
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
-from askback.inheritance import Continuable
+from askback.runs.continuation import Continuable
 from support.data_folder import ASK, World, events_of, over, run_async, submit, waiting
 
 SIZE = {"ask": {"interaction_id": "size", "prompt": "Which size?"}}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import ErrorCode
 from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
 from askback.process.ask_tool_program import RECORDED
 from askback.process.warm import DropReason
-from askback.work.turn import asking
+from askback.worker.turn import asking
 from support.data_folder import World, events_of, over, run_async, submit, until, waiting
 from support.server import Server
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
+from askback.blobs import Files
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
 from askback.engines.scripted import Scripted
-from askback.files import archive_writer
-from askback.files.archive_writer import ArchiveLimits
-from askback.files.tree import remove_tree
-from askback.inheritance import Continuable
-from askback.process.kept import FOLDERS, KeptFolder
-from askback.stored_files import Files
-from askback.work import store_watch
-from askback.work.turn import keeping
+from askback.fs import archive_writer
+from askback.fs.archive_writer import ArchiveLimits
+from askback.fs.tree import remove_tree
+from askback.runs.continuation import Continuable
+from askback.worker import store_watch
+from askback.worker.turn import keeping
+from askback.workspace.archived_folder import FOLDERS, KeptFolder
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
 
@@ -312,7 +312,7 @@ def test_no_sign_in_is_ever_in_the_store(tmp_path: Path, config: str, monkeypatc
 
 async def fetched(app: App, run: Run, target: Path) -> Path:
     """What the store has of the run, unpacked."""
-    from askback.files.archive_reader import unpack
+    from askback.fs.archive_reader import unpack
 
     assert run.kept is not None
     target.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.core.runs import InheritedFiles, Origin, RunState
 from askback.process.tree import Tree
-from askback.process.workspace import Workspace
+from askback.workspace.layout import Workspace
 from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
 
 WRITE = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import AskbackError, Invalid
 from askback.core.events import EventType
 from askback.core.runs import Run, RunState
@@ -22,8 +22,8 @@ from askback.process import warm as pool
 from askback.process.child import Child
 from askback.process.warm import DropReason
 from askback.store.base import IdempotencyKey
-from askback.work import prewarm
-from askback.work.turn import process as turn_process
+from askback.worker import prewarm
+from askback.worker.turn import process as turn_process
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
 from support.program import askback
 from support.server import Server

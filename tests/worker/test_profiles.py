@@ -81,7 +81,7 @@ def test_a_thousand_runs_probe_once_and_an_upgrade_is_seen(tmp_path: Path) -> No
 @pytest.mark.contract("P-4", "P-5")
 def test_a_probe_that_hangs_has_failed_and_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is 15 s; here it is shortened, for the test's sake."""
-    from askback.installed import probes
+    from askback.catalog import probes
 
     assert probes.PROBE_SEC == 15.0
     monkeypatch.setattr(probes, "PROBE_SEC", 0.5)
@@ -122,7 +122,7 @@ def test_a_profile_that_the_engine_cannot_give_is_refused_with_the_reason(tmp_pa
 def test_where_the_probe_saw_nothing_the_run_is_tried_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    from askback.installed import probes
+    from askback.catalog import probes
 
     monkeypatch.setattr(probes, "PROBE_SEC", 0.5 if broken == "hangs" else 60.0)
     world = World(tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import Conflict, ErrorCode
 from askback.core.events import EventType
 from askback.core.runs import Origin, Run, RunState
@@ -103,8 +103,8 @@ def test_a_session_that_is_not_the_right_one_is_not_continued(tmp_path: Path, ho
     skill = world.skill([ASK], [{"misbehave": how}, {"finish": {"colour": "{{reply}}"}}])
 
     async def main() -> None:
-        async with world.working() as app:
-            run = await waiting(app, (await submit(app, skill, options=REBUILD | {"warm_sec": warm_sec})).id)
+        async with world.working(f"warm_sec = {warm_sec}") as app:
+            run = await waiting(app, (await submit(app, skill, options=REBUILD)).id)
             await app.service.reply(run.id, "red")
             ended = await over(app, run.id)
             assert (ended.state, ended.error, codes(ended)) == (RunState.SUCCEEDED, None, ["CONTEXT_REBUILT"])

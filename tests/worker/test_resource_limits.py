@@ -93,6 +93,19 @@ files = [os.memfd_create("x") for _ in range(4)]
 live()
 """,
     ),
+    "holds 400 MB in files in memory of a process whose first thread has ended": (
+        MEMORY,
+        ErrorCode.MEMORY_LIMIT,
+        """
+import ctypes, platform, threading
+def hold_files():
+    files = [os.memfd_create("x") for _ in range(4)]
+    [os.write(file, b"x" * (1 << 20)) for file in files for _ in range(100)]
+    live()
+threading.Thread(target=hold_files).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+""",
+    ),
     "is a fork bomb": (PROCESSES, ErrorCode.PROCESS_LIMIT, "fork_bomb(False)"),
     "is a fork bomb of sessions": (PROCESSES, ErrorCode.PROCESS_LIMIT, "fork_bomb(True)"),
     "starts daemons": (PROCESSES, ErrorCode.PROCESS_LIMIT, "[daemon(live) for _ in range(80)]; live()"),

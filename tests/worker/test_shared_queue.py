@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.core.events import EventType
 from askback.core.runs import RunState
 from askback.store.sql.store import SqlStore

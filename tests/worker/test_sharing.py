@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.core.errors import WarningCode
 from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired
-from askback.files import archive_writer
-from askback.files.archive_writer import ArchiveLimits
-from askback.files.tree import remove_tree
+from askback.fs import archive_writer
+from askback.fs.archive_writer import ArchiveLimits
+from askback.fs.tree import remove_tree
 from askback.store.base import move
 from support.data_folder import ASK, World, over, run_async, submit, until, waiting
 

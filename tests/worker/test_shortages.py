@@ -21,8 +21,8 @@ from askback.core.runs import RunState
 from askback.process.child import NotStarted, OutputLimits, SpawnRequest
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
-from askback.work.run_control import RunControl, StopReason
-from askback.work.turn.shortage import CannotStart, Shortage, Stopped
+from askback.worker.run_control import RunControl, StopReason
+from askback.worker.turn.shortage import CannotStart, Shortage, Stopped
 from support.data_folder import World, over, run_async, submit
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import ErrorCode
 from askback.core.renewals import Renewal, TokenField
 from askback.core.runs import Run, RunState

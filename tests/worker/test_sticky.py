@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import Conflict, ErrorCode
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import ProfileKind, Run, RunState

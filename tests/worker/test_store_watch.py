@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.work import store_watch
-from askback.work.store_watch import StoreWatch
+from askback.worker import store_watch
+from askback.worker.store_watch import StoreWatch
 from support.data_folder import run_async
 
 DOWN = Unavailable(RefusalCode.FILES_UNAVAILABLE, "the file store is down")

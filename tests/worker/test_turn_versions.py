@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.runs import InheritedFiles, Origin, RunState
-from askback.process.versions import Versions
+from askback.workspace.versions import Versions
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 DONE = {"finish": {"colour": "red"}}

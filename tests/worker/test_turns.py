@@ -358,7 +358,7 @@ def test_an_engine_that_ended_its_turn_but_lives_on_is_ended_and_its_turn_counts
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is far from over; only that it said it was done makes us look after it."""
-    from askback.work.turn import execute as turn
+    from askback.worker.turn import execute as turn
 
     monkeypatch.setattr(turn, "LINGER_SEC", 0.1)
     run, data = play(tmp_path, [{"finish": {"colour": "red"}}, {"misbehave": "linger"}])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import Conflict, Invalid, RefusalCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InteractionOutcome

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.errors import ErrorCode
 from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
 from askback.process import warm as pool
 from askback.process.warm import DropReason
-from askback.work.turn import process as turn_process
+from askback.worker.turn import process as turn_process
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.server import Server
 
@@ -265,13 +265,15 @@ def test_after_its_time_a_process_is_ended_and_the_run_still_waits(tmp_path: Pat
     [
         (warm(), {"warm_sec": 0}),
         (warm(max_processes=0), {"warm_sec": 60}),
-        ("warm_sec = 0\n", {}),
+        ("", {}),
+        ("", {"warm_sec": 60}),
         (WARM + "[engines.scripted]\nwarm_sec = 0\n", {}),
+        (WARM + "[engines.scripted]\nwarm_sec = 0\n", {"warm_sec": 60}),
         (WARM + "[limits]\ncpu_sec = 100\n", {}),
     ],
-    ids=["run", "pool", "all engines", "engine", "CPU limit"],
+    ids=["run", "pool", "default", "default, and the run asks", "engine", "engine, and the run asks", "CPU limit"],
 )
-def test_where_it_is_switched_off_nothing_lives_while_a_run_waits(
+def test_where_it_is_off_nothing_lives_while_a_run_waits(
     tmp_path: Path, settings: str, options: dict[str, Any]
 ) -> None:
     world = World(tmp_path)
@@ -285,17 +287,38 @@ def test_where_it_is_switched_off_nothing_lives_while_a_run_waits(
             await app.service.reply(run.id, "red")
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
             assert await processes(app, run.id) == ["new", "new"]
+            assert len(set(pids(world, run.id))) == 2
+            assert app.warm.hits == 0
 
     run_async(main)
 
 
 @pytest.mark.contract("V-1")
-def test_a_run_may_be_warm_although_its_engine_usually_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    ["warm_sec = 0.2", "warm_sec = 600\nengines.scripted.warm_sec = 0.2"],
+    ids=["all engines", "engine"],
+)
+def test_a_run_is_kept_warm_no_longer_than_the_operator_allows(tmp_path: Path, settings: str) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])
 
     async def main() -> None:
-        async with world.working("warm_sec = 0\n[warm]\nmin_free_memory = 0\n") as app:
+        async with world.working(f"{settings}\n[warm]\nmin_free_memory = 0\n") as app:
+            run = await waiting(app, (await submit(app, skill, options={"warm_sec": 600})).id)
+            await until(lambda: app.warm.drops[DropReason.EXPIRED] == 1 and nothing_lives(run.id))
+            assert await app.store.get(run.id) == run
+
+    run_async(main)
+
+
+@pytest.mark.contract("V-1")
+def test_one_engine_can_be_warm_where_the_others_are_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [FINISH])
+
+    async def main() -> None:
+        async with world.working("engines.scripted.warm_sec = 600\nwarm.min_free_memory = 0\n") as app:
             run = await kept(app, (await submit(app, skill, options={"warm_sec": 60})).id)
             await app.service.reply(run.id, "red")
             assert (await over(app, run.id)).state is RunState.SUCCEEDED

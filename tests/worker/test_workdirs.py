@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.core.errors import Conflict, ErrorCode, Invalid, RefusalCode, WarningCode
 from askback.core.runs import InheritedFiles, Origin, Run, RunState, Workdir
-from askback.process.workspace import Workspace
+from askback.workspace.layout import Workspace
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.repositories import contents, git, repository
 

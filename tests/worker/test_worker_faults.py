@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.skills import library
 from askback.skills.package import read_package
-from askback.work import worker
-from askback.work.run_control import RunControl
-from askback.work.turn.context import TurnContext
-from askback.work.turn.execute import RunExecutor, executing
+from askback.worker import worker
+from askback.worker.run_control import RunControl
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.execute import RunExecutor, executing
 from support.data_folder import ASK, World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}
@@ -48,11 +48,11 @@ def test_a_claim_that_fails_does_not_cost_the_others_of_its_batch(tmp_path: Path
     skill = world.skill([FINISH])
     failed: list[str] = []
 
-    async def apply(real: Any, before: Run, decision: Decision) -> Run:
+    async def apply(real: Any, before: Run, decision: Decision, *rest: Any) -> Run:
         if claims(decision) and not failed:
             failed.append(before.id)
             raise FULL
-        return await real(before, decision)
+        return await real(before, decision, *rest)
 
     async def main() -> None:
         async with opened(world.settings("slots = 2\n"), serving=True) as app:
@@ -76,12 +76,12 @@ def test_a_run_that_is_canceled_while_it_is_claimed_does_not_hold_up_the_next(tm
         async with opened(world.settings("slots = 1\n"), serving=True) as app:
             first, second = [await submit(app, skill) for _ in range(2)]
 
-            async def apply(real: Any, before: Run, decision: Decision) -> Run:
+            async def apply(real: Any, before: Run, decision: Decision, *rest: Any) -> Run:
                 if claims(decision) and before.id == first.id:
                     await app.service.cancel(first.id)
                     if forgotten:
                         await app.store.forget([first.id])
-                claimed: Run = await real(before, decision)
+                claimed: Run = await real(before, decision, *rest)
                 return claimed
 
             during(app, "apply", apply)
@@ -102,8 +102,8 @@ def test_a_stop_ends_a_turn_that_is_claimed_in_a_warm_process_meanwhile(tmp_path
         config = "warm_sec = 600\n[warm]\nmax_processes = 8\nmax_memory = 0\nmin_free_memory = 0\n"
         async with opened(world.settings(config), serving=True) as app:
 
-            async def apply(real: Any, before: Run, decision: Decision) -> Run:
-                claimed = await real(before, decision)
+            async def apply(real: Any, before: Run, decision: Decision, *rest: Any) -> Run:
+                claimed = await real(before, decision, *rest)
                 if claims(decision) and decision.run.attempt_number == 2:
                     stopped.append(before.id)
                     app.worker.stop()
@@ -155,8 +155,8 @@ def test_a_cancel_that_comes_before_the_worker_knows_of_its_claim_works(tmp_path
     async def main() -> None:
         async with opened(world.settings(), serving=True) as app:
 
-            async def apply(real: Any, before: Run, decision: Decision) -> Run:
-                moved: Run = await real(before, decision)
+            async def apply(real: Any, before: Run, decision: Decision, *rest: Any) -> Run:
+                moved: Run = await real(before, decision, *rest)
                 if before.state is RunState.QUEUED:
                     await app.service.cancel(moved.id)
                     for _ in range(20):
@@ -186,7 +186,7 @@ def test_a_full_disk_does_not_hold_up_a_stop(tmp_path: Path, profile: str, asks:
     rest = [ASK] if asks else [{"wait_for": "go"}, FINISH]
     skill = world.skill([{"touch": "started"}, *rest], [FINISH])
 
-    async def apply(_real: Any, _before: Run, _decision: Decision) -> Run:
+    async def apply(*_call: Any) -> Run:
         raise FULL
 
     async def main() -> None:
@@ -247,10 +247,10 @@ def test_a_sticky_turn_is_lost_only_when_no_process_of_it_is_alive(tmp_path: Pat
     skill = world.skill([{"tool": {"name": "look"}}, {"wait_for": "go"}, FINISH])
     lived: list[set[int]] = []
 
-    async def apply(real: Any, before: Run, decision: Decision) -> Run:
+    async def apply(real: Any, before: Run, decision: Decision, *rest: Any) -> Run:
         if before.state is RunState.RUNNING and decision.run.state is RunState.QUEUED:
             lived.append(await asyncio.to_thread(Tree(mark=before.id).members))
-        return await real(before, decision)
+        return await real(before, decision, *rest)
 
     async def main() -> None:
         async with world.working() as app, asyncio.timeout(20):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import unicodedata
 import zipfile
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from askback.process.artifacts import Bundle, is_text, open_below
-from askback.process.workspace import Workspace
+from askback.workspace.artifacts import Bundle, is_text, open_below
+from askback.workspace.layout import Workspace
 
 
 @pytest.fixture
@@ -195,3 +199,19 @@ def test_an_input_goes_nowhere_but_into_the_run(tmp_path: Path) -> None:
         assert (outside / "key").read_text() == "the user's own"
         workspace.drop_input("answer", source.name)
         assert not (workspace.cwd / "inputs" / "answer").exists()
+
+
+PARTS = st.sampled_from(["r:1.md", "r_1.md", "R_1.MD", "r", "R", "r_1.md~2", "é", "e\u0301", "É", "b|c", "b_c"])
+
+
+@given(st.lists(st.lists(PARTS, min_size=1, max_size=3).map("/".join), unique=True, max_size=12))
+def test_a_bundle_loses_no_file_on_any_system(paths: list[str]) -> None:
+    """Windows and macOS do not distinguish upper and lower case, nor some forms of a letter."""
+    bundle = Bundle([(path, 200) for path in paths], lambda path: cast(BinaryIO, io.BytesIO(path.encode())))
+    with zipfile.ZipFile(whole(bundle)) as archive:
+        names = archive.namelist()
+        assert [archive.read(name).decode() for name in names] == paths
+    unpacked = [unicodedata.normalize("NFC", name).casefold() for name in names]
+    assert len(set(unpacked)) == len(paths)
+    folders = {"/".join(name.split("/")[:depth]) for name in unpacked for depth in range(1, name.count("/") + 1)}
+    assert folders.isdisjoint(unpacked)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.renewals import Renewal, TokenField
-from askback.process.credentials import Credentials, MergeResult
+from askback.workspace.sign_ins import Credentials, MergeResult
 
 NAME = ".engine/auth.json"
 RULE = Renewal(name=NAME, fields=(TokenField(path=("token",)),), account=(("user",),))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
-from askback.process import snapshot
-from askback.process.pools import unchecked
-from askback.process.snapshot import points
-from askback.process.snapshot.points import Points
+from askback.background.pools import unchecked
+from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
+from askback.workspace import snapshot
+from askback.workspace.snapshot import points
+from askback.workspace.snapshot.points import Points
 
 
 @pytest.fixture

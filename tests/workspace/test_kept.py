@@ -9,10 +9,10 @@ import zstandard
 
 from askback.engines import registry
 from askback.engines.base import DEFAULT_CACHES, caches_of
-from askback.files.archive_reader import ArchiveDamaged
-from askback.process.kept import KeptFolder
-from askback.process.workspace import Workspace
-from askback.process.workspaces import Workspaces
+from askback.fs.archive_reader import ArchiveDamaged
+from askback.workspace.archived_folder import KeptFolder
+from askback.workspace.layout import Workspace
+from askback.workspace.workspaces import Workspaces
 
 SECRET = "the-sign-in-of-ada"
 

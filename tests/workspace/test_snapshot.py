@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.tree import remove_tree
-from askback.process import snapshot
-from askback.process.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
-from askback.process.snapshot.manifest import SnapshotDamaged
-from askback.process.workspaces import Workspaces
+from askback.fs.tree import remove_tree
+from askback.workspace import snapshot
+from askback.workspace.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
+from askback.workspace.snapshot.manifest import SnapshotDamaged
+from askback.workspace.workspaces import Workspaces
 
 NOBODY = 65534
 TICK_NS = 20_000_000
@@ -312,7 +312,7 @@ def test_a_file_that_is_gone_meanwhile_is_left_out(house: House, monkeypatch: py
     def racing(path: Any, *args: Any, **more: Any) -> int:
         if str(path).endswith("going"):
             with suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path, dir_fd=more.get("dir_fd"))
         return real(path, *args, **more)
 
     with monkeypatch.context() as patch:
@@ -390,14 +390,14 @@ def test_all_that_a_manifest_names_is_durable_before_it(house: House, monkeypatc
         sync(fd)
         durable.add(os.fstat(fd).st_ino)
 
-    def replacing(source: Any, target: Any) -> None:
+    def replacing(source: Any, target: Any, **more: Any) -> None:
         if Path(target).name == "manifest.json":
             wanted = {Path(source).stat().st_ino, (house.snapshots / "files").stat().st_ino}
             wanted |= {path.stat().st_ino for path in (house.snapshots / "files").iterdir()}
             wanted |= {session.stat().st_ino, old.stat().st_ino}
             seen.append(wanted - durable)
             durable.discard(house.snapshots.stat().st_ino)
-        replace(source, target)
+        replace(source, target, **more)
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "replace", replacing)

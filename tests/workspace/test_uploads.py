@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import NotFound
-from askback.process.uploads import Uploads, safe_name
+from askback.workspace.uploads import Uploads, safe_name
 
 
 class Breaking(io.RawIOBase):

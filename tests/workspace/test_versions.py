@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from askback.process import versions as module
-from askback.process.versions import Version, Versions, with_turns
-from askback.process.workspace import Artifact, Workspace
-from askback.process.workspaces import Workspaces
+from askback.workspace import versions as module
+from askback.workspace.layout import Artifact, Workspace
+from askback.workspace.versions import Version, Versions, with_turns
+from askback.workspace.workspaces import Workspaces
 
 
 @pytest.fixture

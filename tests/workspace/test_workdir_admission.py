@@ -11,7 +11,7 @@ import pytest
 
 from askback.core.errors import Forbidden, Invalid, RefusalCode
 from askback.core.runs import Workdir
-from askback.process.workdirs import Workdirs, WorkdirUnavailable
+from askback.workspace.workdirs import Workdirs, WorkdirUnavailable
 from support.repositories import contents
 
 

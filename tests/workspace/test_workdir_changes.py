@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
-from askback.process import workdir_changes
 from askback.process.isolation import UNLIMITED
 from askback.process.spawn_direct import Direct
-from askback.process.workdir_changes import MAX_LISTED, Comparison, read_changes
-from askback.process.workspace import Workspace
+from askback.workspace import workdir_changes
+from askback.workspace.layout import Workspace
+from askback.workspace.workdir_changes import MAX_LISTED, Comparison, read_changes
 from support.repositories import contents, git, repository
 
 ADDED, MODIFIED, DELETED = ChangeStatus.ADDED, ChangeStatus.MODIFIED, ChangeStatus.DELETED

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from askback.files.tree import remove_tree
-from askback.process.workspace import Workspace
+from askback.fs.tree import remove_tree
+from askback.workspace.layout import Workspace
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from askback.http.metrics import Gauges, Metrics
+from askback.telemetry.metrics import Gauges, Metrics
 from pages.markdown import code, table
 
 INTRODUCTION = """# Metrics

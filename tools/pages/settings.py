@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from askback.core.runs import RunState
-from askback.settings import FILE_NAME, Settings
+from askback.settings.model import FILE_NAME, Settings
 from pages.markdown import code, table
 
 INTRODUCTION = f"""# Settings

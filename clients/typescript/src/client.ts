@@ -312,7 +312,11 @@ export class Client {
   }
 
   async artifacts(runId: string, options: CallOptions = {}): Promise<Artifact[]> {
-    return (await this.#get<Page<Artifact>>(runPath(runId, "artifacts"), options)).items;
+    const found: Artifact[] = [];
+    for await (const each of this.#items<Artifact>(runPath(runId, "artifacts"), {}, options.signal)) {
+      found.push(each);
+    }
+    return found;
   }
 
   /** An artifact as it was at the end of each turn that changed it. */

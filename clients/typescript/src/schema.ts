@@ -57,10 +57,10 @@ export interface ArtifactDiff {
 
 /** The files that a run has produced so far, folder by folder. */
 export interface ArtifactList {
-  /** All items. */
+  /** At most `limit` items, fewer if their paths are long. */
   items: Array<Artifact>;
-  /** Always null. */
-  next_cursor: null;
+  /** Pass it as `cursor` to get the next page. Null on the last page. */
+  next_cursor: string | null;
 }
 
 /** An artifact as it was at the end of a turn. */
@@ -851,8 +851,10 @@ export interface Result {
   warnings: Array<RunWarning>;
   /** Why the run failed. */
   error: RunError | null;
-  /** The files that the run produced. */
+  /** The files that the run produced: the first page of its list of artifacts. */
   artifacts: Array<Artifact>;
+  /** Whether the list of artifacts has further pages. Left out if this is all of it. */
+  more_artifacts?: boolean;
   /** What the run has changed in its `workdir`. Left out if it has no `workdir`. */
   changes?: Changes;
 }
@@ -915,8 +917,8 @@ export interface Run {
   started_at?: string;
   /** When the run reached its final state. */
   finished_at?: string;
-  /** Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, no program that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because their disk is full. */
-  queue_reason?: "slots" | "engine_slots" | "starting" | "no_worker" | "unready";
+  /** Why a queued run has not started: no free slot, no free slot for its engine, `token_slots`: the runs of its token have as many slots as `quotas.running` allows, it is about to start, no program that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because their disk is full. */
+  queue_reason?: "slots" | "engine_slots" | "token_slots" | "starting" | "no_worker" | "unready";
 }
 
 /** A skill to run, with its input. */

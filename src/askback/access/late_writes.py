@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from askback.core.errors import Unavailable
-from askback.text.outages import OUTAGES
+from askback.background.loops import keep_trying
 
 log = logging.getLogger(__name__)
 
@@ -16,9 +15,9 @@ _FLUSH_SEC = 300.0
 
 async def keep_writing(flush: Callable[[], None], what: str) -> None:
     """Call `flush` in a thread every few minutes. `what` names the facts in the log if that fails."""
-    while True:
+
+    async def wait_and_flush() -> None:
         await asyncio.sleep(_FLUSH_SEC)
-        try:
-            await asyncio.to_thread(flush)
-        except (Unavailable, OSError) as error:
-            OUTAGES.failed(log, f"cannot write {what}", error)
+        await asyncio.to_thread(flush)
+
+    await keep_trying(wait_and_flush, log, f"cannot write {what}")

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from askback.access.grants import Grant
+from askback.core.access import AccessScope
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.files.records import Records
-from askback.http.auth import AccessScope, Grant
-from askback.text.outages import OUTAGES
-from askback.webhooks.push import PushChannel
-from askback.webhooks.sender import Failed, Refused, WebhookSender
+from askback.fs.records import Records
+from askback.notifications.push import PushChannel
+from askback.notifications.sender import Failed, Refused, WebhookSender
 
 if TYPE_CHECKING:
-    from askback.webhooks.encryption import Recipient
-
-log = logging.getLogger(__name__)
+    from askback.notifications.encryption import Recipient
 
 SCOPES = (AccessScope.READ, AccessScope.ANSWER)
 """A token with one of these may see questions."""
@@ -62,7 +59,7 @@ class Subscription:
 
     @property
     def recipient(self) -> Recipient:
-        from askback.webhooks.encryption import Recipient
+        from askback.notifications.encryption import Recipient
 
         return Recipient.of(self.p256dh, self.auth)
 
@@ -114,19 +111,14 @@ class Subscriptions:
     # What the sender of pushes needs.
 
     def endpoints(self) -> Sequence[str]:
-        try:
-            return sorted(each.endpoint for each in self._stored.read().values())
-        except Unavailable as error:
-            # Everything else works without pushes.
-            OUTAGES.failed(log, "cannot read the push subscriptions", error)
-            return ()
+        return sorted(each.endpoint for each in self._stored.read().values())
 
     def owners(self) -> Mapping[str, str]:
         try:
             stored = self._stored.read().values()
+            grants = [(each.endpoint, self._holder(each.token_digest)) for each in stored]
         except Unavailable:
             return {}
-        grants = ((each.endpoint, self._holder(each.token_digest)) for each in stored)
         return {endpoint: grant.name for endpoint, grant in grants if grant is not None}
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:
@@ -155,6 +147,7 @@ class Subscriptions:
             stored.pop(digest(endpoint), None)
 
     def _is_valid(self, subscription: Subscription) -> bool:
+        """Raises `Unavailable` if the tokens or sessions cannot be read: then no device may be removed."""
         grant = self._holder(subscription.token_digest)
         if grant is None or not grant.allows(*SCOPES):
             return False

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from askback.access.grants import Grant, digest
+from askback.access.late_writes import keep_writing
+from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, RefusalCode, Unavailable
-from askback.files.records import Records
-from askback.http.auth import Grant, digest
-from askback.http.late_writes import keep_writing
-from askback.text.outages import OUTAGES
+from askback.fs.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +109,12 @@ class Sessions:
         """The grant of the session with this secret, if it is valid for this host."""
         try:
             session = self._stored.read().get(digest(text))
+            if session is None or session.host != host or not self._is_valid(session):
+                return None
+            grant = self._holder(session.token_digest)
         except Unavailable as error:
             OUTAGES.failed(log, "cannot read browser sessions", error)
             return None
-        if session is None or session.host != host or not self._is_valid(session):
-            return None
-        grant = self._holder(session.token_digest)
         if grant is not None:
             self._seen[session.digest] = self._clock()
         return None if grant is None else replace(grant, session_id=session.id)
@@ -126,7 +126,7 @@ class Sessions:
         return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
 
     def has(self, session_id: str) -> bool:
-        """Whether the session with this public id is valid."""
+        """Whether the session with this public id is valid. Raises `Unavailable` if that cannot be read."""
         return any(each.id == session_id for each in self.all())
 
     def make(

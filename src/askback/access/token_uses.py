@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from askback.access.late_writes import keep_writing
+from askback.background.outages import OUTAGES
 from askback.core.actors import Via
 from askback.core.errors import Unavailable
-from askback.files.records import Records
-from askback.http.late_writes import keep_writing
-from askback.text.outages import OUTAGES
+from askback.fs.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,19 @@ class TokenUses:
                 # Another server may have seen a later use.
                 for noted in list(self._noted.values()):
                     uses[noted.digest] = _later(uses.get(noted.digest), noted) or noted
-                for token_digest in uses.keys() - known():
+                for token_digest in self._outdated(uses, known):
                     del uses[token_digest]
         except (Unavailable, OSError):
             self._is_written = False
             raise
+
+    def _outdated(self, uses: Mapping[str, TokenUse], known: Callable[[], frozenset[str]]) -> Collection[str]:
+        """Of tokens that were revoked. Tokens that cannot be read were not."""
+        try:
+            return uses.keys() - known()
+        except Unavailable as error:
+            OUTAGES.failed(log, "cannot read which tokens there are", error)
+            return ()
 
     async def watch(self, known: Callable[[], frozenset[str]]) -> None:
         """Periodically write when tokens were used."""

@@ -1,21 +1,18 @@
-"""Tokens with scopes, stored as digests. The server's own token is a secret of `files.records`."""
+"""Tokens with scopes, stored as digests. The server's own token is a secret of `fs.records`."""
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
+from askback.access.grants import Grant, digest
+from askback.core.access import AccessScope
+from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.labels import check_labels
 from askback.core.token_names import check_token_name
-from askback.files.records import Records
-from askback.http.auth import AccessScope, Grant, digest
-from askback.text.outages import OUTAGES
-
-log = logging.getLogger(__name__)
+from askback.fs.records import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,23 +36,15 @@ class Tokens:
         self.clock = clock
 
     def find(self, token_digest: str) -> Grant | None:
-        """The grant of the token, unless it has expired."""
-        try:
-            token = self._stored.read().get(token_digest)
-        except Unavailable as error:
-            # The server's own token is not in this file and stays valid.
-            OUTAGES.failed(log, "cannot read the further tokens", error)
-            return None
+        """The grant of the token, unless it has expired. Raises `Unavailable` if the tokens cannot be read."""
+        token = self._stored.read().get(token_digest)
         if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None
         return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
 
     def digests(self) -> frozenset[str]:
-        """The digests of all tokens, including expired ones; none if the file cannot be read."""
-        try:
-            return frozenset(self._stored.read())
-        except Unavailable:
-            return frozenset()
+        """The digests of all tokens, including expired ones. Raises `Unavailable` if they cannot be read."""
+        return frozenset(self._stored.read())
 
     def all(self) -> list[Token]:
         return sorted(self._stored.read().values(), key=lambda token: token.created_at)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent
-from acp import Client as AcpClient
 from acp.helpers import update_available_commands
 from acp.schema import (
     AgentCapabilities,
@@ -25,28 +23,39 @@ from acp.schema import (
     UnstructuredCommandInput,
 )
 
+from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent
+from acp import Client as AcpClient
 from askback import __version__
-from askback.cli.acp import commands, replay
-from askback.cli.acp.asking import Reach
-from askback.cli.acp.conversation import CANCELLED, Conversation, RunChoices
-from askback.cli.acp.sessions import Session, is_id, new_id
-from askback.cli.acp.stdio import INVALID_REQUEST, LineTransport, stdio_streams
-from askback.cli.acp.updates import said
-from askback.cli.connection import errors_reported
-from askback.cli.exit_codes import CommandFailed
+from askback.acp import commands, replay
+from askback.acp.asking import Reach
+from askback.acp.conversation import CANCELLED, Conversation, RunChoices
+from askback.acp.sessions import Session, is_id, new_id
+from askback.acp.stdio import INVALID_REQUEST, LineTransport, stdio_streams
+from askback.acp.updates import said
 from askback.client import AsyncClient, CallFailed, NotFound, SkillDetails
 
 _FAILED = -32603
 _NOT_FOUND = -32002
 
 Connect = Callable[[], tuple[AsyncClient, Path | None]]
-"""Finds the server: a client of it, and its data folder if it is on this machine. Raises `CommandFailed`."""
+"""Finds the server: a client of it, and its data folder if it is on this machine. Raises `ServerFailed`."""
 
 
-async def serve(connect: Connect, choices: RunChoices) -> None:
+Reported = Callable[[], AbstractContextManager[None]]
+"""Raises `ServerFailed` for every error of the server or of its client in the block."""
+
+
+class ServerFailed(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+async def serve(connect: Connect, choices: RunChoices, reported: Reported) -> None:
     """Speak the protocol on stdin and stdout until the client is gone. The runs continue."""
     reader, writer = await stdio_streams()
-    agent = AskbackAgent(connect, choices)
+    agent = AskbackAgent(connect, choices, reported)
     try:
         await run_agent(cast(Agent, agent), LineTransport(reader, writer))
     finally:
@@ -56,8 +65,9 @@ async def serve(connect: Connect, choices: RunChoices) -> None:
 class AskbackAgent:
     """Methods that are missing here are answered with `method not found` by the package."""
 
-    def __init__(self, connect: Connect, choices: RunChoices) -> None:
+    def __init__(self, connect: Connect, choices: RunChoices, reported: Reported) -> None:
         self._connect = connect
+        self._reported = reported
         self._choices = choices
         self._sessions: dict[str, Session] = {}
         self._reach = Reach()
@@ -98,14 +108,14 @@ class AskbackAgent:
         if (known := self._sessions.get(session_id)) is not None and known.work is not None:
             raise RequestError(INVALID_REQUEST, "another prompt is in progress")
         session = await self._open(session_id, cwd)
-        with _errors_sent():
+        with self._errors_sent():
             async for update in replay.replayed(session):
                 await self._client.session_update(session.id, update)
         return LoadSessionResponse()
 
     async def _open(self, session_id: str, cwd: str) -> Session:
         """A session on the server that is there now. The commands are sent once the client knows the session."""
-        with _errors_sent():
+        with self._errors_sent():
             client, runs_dir = self._connect()
             session = Session(id=session_id, cwd=cwd, client=client, runs_dir=runs_dir)
             try:
@@ -176,15 +186,14 @@ class AskbackAgent:
             raise RequestError(_NOT_FOUND, f"session {session_id[:80]!r} is not open; load it, or create one")
         return session
 
-
-@contextmanager
-def _errors_sent() -> Iterator[None]:
-    """Sends the errors of the server's client as errors of the protocol."""
-    try:
-        with errors_reported():
-            yield
-    except CommandFailed as failed:
-        raise RequestError(_FAILED, failed.message, {"code": failed.code}) from None
+    @contextmanager
+    def _errors_sent(self) -> Iterator[None]:
+        """Send the errors of the server as errors of the protocol."""
+        try:
+            with self._reported():
+                yield
+        except ServerFailed as failed:
+            raise RequestError(_FAILED, failed.message, {"code": failed.code}) from None
 
 
 def _command(skill: SkillDetails) -> AvailableCommand:

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from acp import Client as AcpClient
-from acp import RequestError
 from acp.schema import AcceptElicitationResponse, ElicitationFormSessionMode, ElicitationUrlSessionMode
 from pydantic import ValidationError
 
-from askback.cli.acp.questions import Form, check_reply, form_of, form_text, question_text, stored
-from askback.cli.acp.sessions import Session, patiently
-from askback.cli.acp.updates import said
+from acp import Client as AcpClient
+from acp import RequestError
+from askback.acp.questions import Form, check_reply, form_of, form_text, question_text, stored
+from askback.acp.sessions import Session, patiently
+from askback.acp.updates import said
 from askback.client import CallFailed, Conflict, Refused, Run, ServerFault, ServerUnreachable
 from askback.core.errors import Invalid
 from askback.core.interactions import Interaction, Json

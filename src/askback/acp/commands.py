@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.skills.field_values import describe
-from askback.skills.manifest import ID
+from askback.skills.front_matter import ID
 from askback.skills.validation import typed_value
 from askback.text.formatting import one_line
 

@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from acp import Client as AcpClient
 from acp.helpers import SessionUpdate
 
-from askback.cli.acp import commands
-from askback.cli.acp.asking import Asking, Reach
-from askback.cli.acp.questions import is_option, read_reply, stored
-from askback.cli.acp.sessions import Session, patiently
-from askback.cli.acp.updates import EventView, closing_text, ending, said
+from acp import Client as AcpClient
+from askback.acp import commands
+from askback.acp.asking import Asking, Reach
+from askback.acp.questions import is_option, read_reply, stored
+from askback.acp.sessions import Session, patiently
+from askback.acp.updates import EventView, closing_text, ending, said
 from askback.client import CallFailed, Conflict, Event, Refused, Run, RunState, SkillDetails
 from askback.client.following import may_settle
 from askback.core.errors import AskbackError, RefusalCode

@@ -14,8 +14,15 @@ from pydantic import ValidationError
 from askback.client import Interaction as ShownInteraction
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.questions.typed_answers import (
+    answer_problems,
+    as_flag,
+    confirmation,
+    is_confirmation,
+    read_answer,
+    value_of,
+)
 from askback.skills.field_values import describe, kind_of, readable
-from askback.skills.typed_answers import answer_problems, as_flag, is_confirmation, read_answer, value_of
 
 _ANSWER = "answer"
 _OWN_WORDS = "own_words"
@@ -57,7 +64,7 @@ def _form(asked: Interaction) -> tuple[dict[str, Any], Callable[[Mapping[str, Js
     title = asked.prompt[:_MAX_TITLE]
     if is_confirmation(asked):
         flag = {"type": "boolean", "title": title, "default": as_flag(asked.default)}
-        return _one(flag), lambda content: {True: "yes", False: "no"}.get(bool(content.get(_ANSWER)))
+        return _one(flag), lambda content: confirmation(given := content.get(_ANSWER)) or given
     default = {} if asked.default is None else {"default": asked.default}
     return _one({"title": title, **(schema or {"type": "string"}), **default}), lambda content: content.get(_ANSWER)
 

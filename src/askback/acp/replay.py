@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 from acp.helpers import SessionUpdate
 
-from askback.cli.acp.questions import answer_text, question_text, stored
-from askback.cli.acp.sessions import Session
-from askback.cli.acp.updates import EventView, closing_text, ending, said, typed
+from askback.acp.questions import answer_text, question_text, stored
+from askback.acp.sessions import Session
+from askback.acp.updates import EventView, closing_text, ending, said, typed
 from askback.client import Event, Interaction, Run
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome

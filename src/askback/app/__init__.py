@@ -10,32 +10,34 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from functools import partial
 
-from askback.bootstrap.app import App
-from askback.bootstrap.assembly import assembled
-from askback.bootstrap.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
-from askback.bootstrap.database import open_store, records_of, refuse_forgotten
-from askback.bootstrap.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
-from askback.bootstrap.files import open_files
-from askback.bootstrap.fitness import make_store_watch
-from askback.bootstrap.library import open_library
-from askback.bootstrap.notifications import delivery_policy
-from askback.bootstrap.parts import Parts, new_run_id, now
-from askback.bootstrap.programs import facts, make_programs
-from askback.bootstrap.roles import Role, check_database
-from askback.bootstrap.telemetry import make_exporter
-from askback.installed.probes import Probes
-from askback.process.homes import Homes
+from askback.app.app import App
+from askback.app.assembly import assembled
+from askback.app.data_folder import own_secrets, prepare_data_folder, prepare_runs_folder
+from askback.app.database import open_store, records_of, refuse_forgotten, shared_database_id
+from askback.app.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
+from askback.app.files import open_files
+from askback.app.fitness import make_store_watch
+from askback.app.fleet import share_slots
+from askback.app.library import open_library
+from askback.app.notifications import delivery_policy
+from askback.app.parts import Parts, new_run_id, now
+from askback.app.programs import facts, make_programs
+from askback.app.roles import Role, check_database
+from askback.app.telemetry import make_exporter
+from askback.background.outages import OUTAGES
+from askback.background.pools import Pools
+from askback.catalog.probes import Probes
+from askback.cluster.slots import Slots
 from askback.process.isolation import hide_from_other_processes
-from askback.process.pools import Pools
-from askback.process.shared_uploads import SharedUploads
-from askback.process.slots import Slots
-from askback.process.uploads import Uploads
 from askback.process.warm import WarmLimits, WarmPool
-from askback.process.workspaces import Workspaces
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.telemetry.run_observer import RunObserver
-from askback.text.outages import OUTAGES
+from askback.workspace.archives import Homes
+from askback.workspace.shared_uploads import SharedUploads
+from askback.workspace.uploads import Uploads
+from askback.workspace.workspaces import Workspaces
 
 __all__ = ["App", "delivery_policy", "new_run_id", "now", "open_library", "opened"]
 
@@ -70,6 +72,7 @@ async def opened(
             await store.note_files(shared=False)
         records = records_of(store, settings, serving=role.shares)
         own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
+        database_id = await asyncio.to_thread(shared_database_id, records, settings, serving=role.shares)
         engines, setups = engine_setups(settings, own)
         per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
         programs = make_programs(settings, store)
@@ -93,13 +96,14 @@ async def opened(
         if role.executes:
             await check_sandbox(settings, spawner)
         if role.shares:
-            await try_sandbox(spawner)
+            await try_sandbox(spawner, executes=role.executes)
         workspaces = Workspaces(
             settings.runs,
             notes=data_dir,
             sign_ins=[name for engine in engines.values() for name in engine.credentials],
             fork_points=settings.retention.questions,
             files=blocking,
+            database=database_id,
         )
         parts = Parts(
             settings=settings,
@@ -117,7 +121,7 @@ async def opened(
             homes=None if files is None else Homes(files, workspaces, pools.turns),
             workdirs=make_workdirs(settings),
             probes=Probes(data_dir / "probes.json", spawner),
-            slots=Slots(settings.slots, per_engine),
+            slots=Slots(settings.slots, per_engine, partial(share_slots, settings.quotas)),
             warm=WarmPool(_warm_limits(settings)),
             pools=pools,
             uploads=Uploads(data_dir / "uploads")

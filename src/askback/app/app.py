@@ -9,37 +9,38 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from askback.bootstrap.roles import Role
-from askback.deletion import Deletion
-from askback.files.records import Records
-from askback.installed.fleet import Fleet
-from askback.installed.offering import Offering
+from askback.app.roles import Role
+from askback.blobs import Files
+from askback.cluster.fleet import Fleet
+from askback.cluster.instances import Programs
+from askback.cluster.offering import Offering
+from askback.cluster.recovery import Recovery
+from askback.cluster.slots import Slots
+from askback.fs.records import Records
+from askback.notifications.delivery import Notifications
+from askback.notifications.digests import Digests
 from askback.process.child import Spawner
-from askback.process.slots import Slots
-from askback.process.uploads import Uploads
 from askback.process.warm import WarmPool
-from askback.process.workspaces import Workspaces
-from askback.programs import Programs
-from askback.recovery import Recovery
-from askback.service import Service
-from askback.settings import Settings
+from askback.runs.deleted_runs import DeletedRuns
+from askback.runs.deletion import Deletion
+from askback.runs.retention import Retention
+from askback.runs.service import Service
+from askback.settings.model import Settings
 from askback.store.base import Store
-from askback.stored_files import Files
 from askback.telemetry.run_observer import RunObserver
-from askback.webhooks.delivery import Notifications
-from askback.webhooks.digests import Digests
-from askback.work.deadlines import Deadlines
-from askback.work.earlier_runs import EarlierRuns
-from askback.work.fitness import Fitness
-from askback.work.membership import Membership
-from askback.work.prewarm import Prewarming
-from askback.work.retention import Retention
-from askback.work.sharing import Sharing
-from askback.work.vitals import Vitals
-from askback.work.worker import Worker
+from askback.worker.deadlines import Deadlines
+from askback.worker.earlier_runs import EarlierRuns
+from askback.worker.fitness import Fitness
+from askback.worker.membership import Membership
+from askback.worker.prewarm import Prewarming
+from askback.worker.sharing import Sharing
+from askback.worker.vitals import Vitals
+from askback.worker.worker import Worker
+from askback.workspace.uploads import Uploads
+from askback.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
-    from askback.telegram.bot import TelegramBot
+    from askback.notifications.telegram.bot import TelegramBot
     from askback.telemetry.exporter import Exporter
 
 
@@ -64,6 +65,8 @@ class App:
     deadlines: Deadlines
     recovery: Recovery
     deletion: Deletion
+    deleted_runs: DeletedRuns | None
+    """Only a program whose database may have runs of other machines has it."""
     vitals: Vitals
     fitness: Fitness
     clock: Callable[[], datetime]
@@ -110,6 +113,8 @@ class App:
         """What runs beside the worker in every program. The duties of the leader are in `membership`."""
         yield self.membership.run()
         yield self.fitness.run()
+        if self.deleted_runs is not None:
+            yield self.deleted_runs.run()
         if not self.role.shares:
             yield self.deadlines.run()
             return

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from askback.bootstrap.app import App
-from askback.bootstrap.database import postgres_address
-from askback.bootstrap.fitness import make_fitness, start_patience_sec
-from askback.bootstrap.fleet import make_fleet, make_offering
-from askback.bootstrap.notifications import make_digests, make_notifications
-from askback.bootstrap.parts import Parts
-from askback.bootstrap.telegram import make_bot
-from askback.deletion import Deletion
-from askback.inheritance import Inheritance
-from askback.installed.engines import EnginesHere
-from askback.installed.fleet import Fleet
-from askback.installed.fleet_engines import FleetEngines
-from askback.installed.models import ModelLists
-from askback.installed.offering import Offering
+from askback.app.app import App
+from askback.app.database import postgres_address
+from askback.app.fitness import make_fitness, start_patience_sec
+from askback.app.fleet import make_fleet, make_offering
+from askback.app.notifications import make_digests, make_notifications
+from askback.app.parts import Parts
+from askback.app.telegram import make_bot
+from askback.catalog.engines import EnginesHere
+from askback.catalog.models import ModelLists
+from askback.cluster.fleet import Fleet
+from askback.cluster.fleet_engines import FleetEngines
+from askback.cluster.offering import Offering
+from askback.cluster.recovery import Recovery
 from askback.process.child import OutputLimits
-from askback.process.fresh_folders import FreshFolders
 from askback.process.warm import DropReason
-from askback.recovery import Recovery
-from askback.service import Service
-from askback.submission import Submissions
-from askback.work.deadlines import Deadlines
-from askback.work.earlier_runs import EarlierRuns
-from askback.work.fitness import Fitness
-from askback.work.membership import Membership
-from askback.work.prewarm import Prewarming
-from askback.work.retention import Retention, RetentionPolicy
-from askback.work.sharing import Sharing
-from askback.work.turn.context import TurnContext
-from askback.work.turn.shortage import Shortage
-from askback.work.vitals import Vitals
-from askback.work.worker import Worker
+from askback.runs.continuation import Inheritance
+from askback.runs.deleted_runs import DeletedRuns
+from askback.runs.deletion import Deletion
+from askback.runs.retention import Retention, RetentionPolicy
+from askback.runs.service import Service
+from askback.runs.submission import Submissions
+from askback.worker.deadlines import Deadlines
+from askback.worker.earlier_runs import EarlierRuns
+from askback.worker.fitness import Fitness
+from askback.worker.membership import Membership
+from askback.worker.prewarm import Prewarming
+from askback.worker.sharing import Sharing
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.shortage import Shortage
+from askback.worker.vitals import Vitals
+from askback.worker.worker import Worker
+from askback.workspace.fresh_folders import FreshFolders
 
 
 def assembled(parts: Parts) -> App:
@@ -47,7 +48,7 @@ def assembled(parts: Parts) -> App:
         check_sec=None if postgres_address(settings) is None else 1.0,
     )
     deletion = Deletion(store=store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
-    fleet = make_fleet(settings, parts.role, parts.programs, parts.slots)
+    fleet = make_fleet(settings, parts.role, parts.programs, store, parts.slots)
     service = _service(parts, recovery, deletion, prewarming, fleet)
     telegram = make_bot(settings, service, store, clock) if serving else None
     fitness = make_fitness(
@@ -84,6 +85,7 @@ def assembled(parts: Parts) -> App:
         deadlines=deadlines,
         recovery=recovery,
         deletion=deletion,
+        deleted_runs=_deleted_runs(parts),
         vitals=Vitals(store=store, files=parts.files, pools=parts.pools, clock=clock),
         notifications=make_notifications(parts, telegram) if serving else None,
         digests=digests,
@@ -227,6 +229,13 @@ def _worker(parts: Parts, prewarming: Prewarming, fitness: Fitness) -> Worker:
 
     fitness.changed = note
     return worker
+
+
+def _deleted_runs(parts: Parts) -> DeletedRuns | None:
+    """With SQLite, all programs are on one machine, and a deletion removes everything."""
+    if postgres_address(parts.settings) is None:
+        return None
+    return DeletedRuns(store=parts.store, workspaces=parts.workspaces, uploads=parts.uploads, pools=parts.pools)
 
 
 def _sharing(parts: Parts) -> Sharing | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from askback.settings import Settings, variables
+from askback.settings.model import Settings, variables
 
 _SECRETS = {
     "postgresql": ("PGPASSWORD", "PGSSLPASSWORD"),

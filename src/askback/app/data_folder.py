@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from askback.bootstrap.credentials import credential_values
-from askback.bootstrap.database import DATABASE, database_password
+from askback.app.credentials import credential_values
+from askback.app.database import DATABASE, database_password
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.atomic import make_private, write_private
-from askback.files.records import Records, found_secret
+from askback.fs.atomic import make_private, write_private
+from askback.fs.records import Records, found_secret
 from askback.process.isolation import Access, access_of_others, revoke_write_access
-from askback.settings import Settings
+from askback.settings.model import Settings
 
 log = logging.getLogger(__name__)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.records import FileRecords, Records, stored_secret
-from askback.settings import COMMON_DATABASE, Settings, common_database
+from askback.fs.atomic import Record
+from askback.fs.records import FileRecords, Records, stored_secret
+from askback.settings.model import COMMON_DATABASE, Settings, common_database
 from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store
 
 log = logging.getLogger(__name__)
 
 DATABASE = "askback.db"
+_ID = "shared-database-id"
 INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx inject askback 'askback[postgres]')"
 
 
@@ -67,6 +69,27 @@ async def refuse_forgotten(settings: Settings) -> None:
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
+def record_kinds() -> Mapping[str, type[Record]]:
+    """The types of the records in the files of a data folder, by the name of their file."""
+    from askback.access.push_subscriptions import Subscription
+    from askback.access.sessions import Session
+    from askback.access.token_uses import TokenUse
+    from askback.access.tokens import Token
+    from askback.http.routes.invitations import Invitation
+    from askback.notifications.digest_ledger import DigestRecord
+    from askback.runs.links import StoredLink
+
+    return {
+        "tokens": Token,
+        "sessions": Session,
+        "invitations": Invitation,
+        "token-uses": TokenUse,
+        "digests": DigestRecord,
+        "push-subscriptions": Subscription,
+        "links": StoredLink,
+    }
+
+
 def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
     """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:
@@ -78,6 +101,13 @@ def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
     if serving:
         store.records.watch()
     return store.records
+
+
+def shared_database_id(records: Records, settings: Settings, *, serving: bool) -> str | None:
+    """The id of a database that several machines may use. None for SQLite, and before a server has used it. Blocks."""
+    if postgres_address(settings) is None:
+        return None
+    return records.secret(_ID) if serving else records.known_secret(_ID)
 
 
 def open_records(settings: Settings) -> Records:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 
-from askback.bootstrap.credentials import credential_files, credential_variables
-from askback.bootstrap.files import shared_folder
+from askback.app.credentials import credential_files, credential_variables
+from askback.app.files import shared_folder
+from askback.catalog.probes import EngineSetup
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
 from askback.engines.base import AskToolEngine, Engine, WarmEngine
 from askback.engines.registry import Engines
-from askback.installed.probes import EngineSetup
 from askback.process.child import NotStarted, Spawner
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
 from askback.process.guardian.delegation import delegation
-from askback.process.isolation import Isolation, IsolationLevel, Network, ResourceLimits
+from askback.process.isolation import NO_SANDBOX, Isolation, IsolationLevel, Network, ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct
-from askback.process.workdirs import Workdirs
-from askback.setting_sections import EngineSettings
-from askback.settings import Settings, engine_environment, key_name, secret_values, user_home
+from askback.settings.model import Settings, engine_environment, key_name, secret_values, user_home
+from askback.settings.sections import EngineSettings
+from askback.workspace.workdirs import Workdirs
+
+log = logging.getLogger(__name__)
 
 
 def make_spawner(settings: Settings) -> Spawner:
@@ -82,10 +85,15 @@ async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
 
 
-async def try_sandbox(spawner: Spawner) -> None:
-    """Find out which sandbox works while programs can be started: `/healthz` tells it also during an outage."""
+async def try_sandbox(spawner: Spawner, *, executes: bool) -> None:
+    """Find out which sandbox works while programs can be started: `/healthz` reports it also during an outage.
+
+    A program that executes runs without one logs that.
+    """
     with suppress(NotStarted):
-        await spawner.isolation()
+        isolation = await spawner.isolation()
+        if executes and not isolation.hides_files:
+            log.warning("%s Reason: %s; %s", NO_SANDBOX, isolation.why_not_more, isolation.advice)
 
 
 def _network_problem(key: str, network: Network, isolation: Isolation) -> list[str]:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from askback.bootstrap.database import open_store
+from askback.app.database import open_store
+from askback.blobs import Files
+from askback.blobs.addresses import StoreAddress, read_address
+from askback.blobs.blocking import BlockingFiles
+from askback.blobs.errors import WrongStore, unavailable, wrong_store
+from askback.blobs.folder import FolderFiles
+from askback.blobs.mark import MARK, new_id, put_mark, read_mark
+from askback.blobs.marked import MarkedFiles, StoreIdentity
 from askback.core.errors import Invalid, RefusalCode, Unavailable
-from askback.files.atomic import make_private
-from askback.settings import Settings
+from askback.fs.atomic import make_private
+from askback.settings.model import Settings
 from askback.store.base import Store
-from askback.stored_files import Files
-from askback.stored_files.addresses import StoreAddress, read_address
-from askback.stored_files.blocking import BlockingFiles
-from askback.stored_files.errors import WrongStore, unavailable, wrong_store
-from askback.stored_files.folder import FolderFiles
-from askback.stored_files.mark import MARK, new_id, put_mark, read_mark
-from askback.stored_files.marked import MarkedFiles, StoreIdentity
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def files_at(address: Path | StoreAddress) -> Files:
     if isinstance(address, Path):
         return FolderFiles(address)
     # An extra.
-    from askback.stored_files.object_store import ObjectStoreFiles
+    from askback.blobs.object_store import ObjectStoreFiles
 
     return ObjectStoreFiles(address)
 

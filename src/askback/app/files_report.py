@@ -6,22 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.bootstrap.files import (
-    checked_address,
-    files_at,
-    foreign,
-    found_mark,
-    refuse_emptied,
-    refuse_without_files,
-)
+from askback.app.files import checked_address, files_at, foreign, found_mark, refuse_emptied, refuse_without_files
+from askback.blobs import Files
+from askback.blobs.addresses import StoreAddress
+from askback.blobs.mark import check_mark, new_id, put_mark, read_mark
 from askback.core.errors import NotFound, RefusalCode, Unavailable, WarningCode
 from askback.core.runs import Run
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.store.base import Store
-from askback.stored_files import Files
-from askback.stored_files.addresses import StoreAddress
-from askback.stored_files.mark import check_mark, new_id, put_mark, read_mark
-from askback.work.turn.keeping import ONLY_HERE
+from askback.worker.turn.keeping import ONLY_HERE
 
 _AT_ONCE = 16
 _MOST_LOOKED_FOR = 2000

@@ -8,19 +8,19 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from askback.bootstrap.fleet import is_shared
-from askback.bootstrap.roles import Role
+from askback.app.fleet import is_shared
+from askback.app.roles import Role
+from askback.background.pools import Pools
+from askback.blobs.marked import MarkedFiles
+from askback.cluster.instances import Programs
 from askback.core.errors import RefusalCode
-from askback.files.atomic import make_private
-from askback.files.usable import FolderProblem, code_of, problem_of
-from askback.process.pools import Pools
-from askback.process.workspaces import Workspaces
-from askback.programs import Programs
-from askback.settings import Settings
-from askback.stored_files.marked import MarkedFiles
-from askback.work.fitness import Fitness
-from askback.work.store_watch import StoreWatch
-from askback.work.turn.shortage import FLEET_PATIENCE_SEC, PATIENCE_SEC
+from askback.fs.atomic import make_private
+from askback.fs.usable import FolderProblem, code_of, problem_of
+from askback.settings.model import Settings
+from askback.worker.fitness import Fitness
+from askback.worker.store_watch import StoreWatch
+from askback.worker.turn.shortage import FLEET_PATIENCE_SEC, PATIENCE_SEC
+from askback.workspace.workspaces import Workspaces
 
 
 def make_store_watch(files: MarkedFiles | None, role: Role) -> StoreWatch | None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from askback.bootstrap.roles import Role
+from askback.app.roles import Role
+from askback.catalog.probes import EngineSetup, Probes
+from askback.cluster.fleet import Fleet, FleetWorker, Offer, WorkerState
+from askback.cluster.instances import Programs
+from askback.cluster.offering import Offering
+from askback.cluster.slots import Slots
 from askback.core.programs import Program, ProgramKind
+from askback.core.shares import Shares
+from askback.core.token_names import MAIN
 from askback.engines.registry import Engines
-from askback.installed.fleet import Fleet, FleetWorker, Offer
-from askback.installed.offering import Offering
-from askback.installed.probes import EngineSetup, Probes
-from askback.process.slots import Slots
-from askback.programs import Programs
-from askback.settings import Settings
+from askback.settings.model import Settings
+from askback.settings.sections import Quota, Quotas
+from askback.store.base import Store
 from askback.wire import server as wire
 from askback.wire.base import utc
-from askback.work.worker import Worker
+from askback.worker.worker import Worker
 
 _EXECUTE = (ProgramKind.SERVER, ProgramKind.WORKER)
 
@@ -26,7 +31,17 @@ def is_shared(settings: Settings) -> bool:
     return settings.database not in (None, "sqlite")
 
 
-def make_fleet(settings: Settings, role: Role, programs: Programs, slots: Slots) -> Fleet | None:
+def share_slots(quotas: Quotas, total: int) -> Shares:
+    """By default, no token can take all slots. The server's own token can, unless the settings give it quotas."""
+
+    def share(quota: Quota) -> int:
+        return max(1, total - 1) if quota.running is None else quota.running
+
+    named = {name: share(quota) for name, quota in quotas.tokens.items()}
+    return Shares(usual=share(quotas), named={MAIN: None, **named})
+
+
+def make_fleet(settings: Settings, role: Role, programs: Programs, store: Store, slots: Slots) -> Fleet | None:
     """For a server. None if there can be no other programs than those on this machine."""
     if not (role.serves and is_shared(settings)):
         return None
@@ -34,7 +49,13 @@ def make_fleet(settings: Settings, role: Role, programs: Programs, slots: Slots)
     async def read() -> Sequence[FleetWorker]:
         return await read_workers(programs)
 
-    return Fleet(read, own=lambda: programs.name, slots=slots if role.executes else None)
+    return Fleet(
+        read,
+        own=lambda: programs.name,
+        slots=slots if role.executes else None,
+        held=store.held_by_token,
+        share=partial(share_slots, settings.quotas),
+    )
 
 
 async def read_workers(programs: Programs) -> Sequence[FleetWorker]:
@@ -75,6 +96,10 @@ def make_offering(
     def publish(offer: Offer) -> None:
         programs.update(replace(programs.facts, offer=offer.document))
 
+    async def count() -> int:
+        working = [each for each in await read_workers(programs) if each.state is WorkerState.ALIVE]
+        return sum(each.offer.slots for each in working)
+
     return Offering(
         engines=engines,
         setups=setups,
@@ -85,6 +110,7 @@ def make_offering(
         draining=lambda: worker.draining,
         problem=lambda: worker.problem,
         publish=publish,
+        count=count,
         changed=worker.look_again,
     )
 

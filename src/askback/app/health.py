@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 from askback import __version__
-from askback.bootstrap import App
-from askback.bootstrap.engines import networks
-from askback.bootstrap.fleet import is_shared, read_workers, shown, worker_of
+from askback.app import App
+from askback.app.engines import networks
+from askback.app.fleet import is_shared, read_workers, shown, worker_of
+from askback.cluster.fleet import EngineOffer, Offer
 from askback.core.errors import RefusalCode
-from askback.http.metrics import Gauges, Metrics
 from askback.http.streams import Streams
-from askback.installed.fleet import EngineOffer, Offer
 from askback.process.child import NotStarted, Spawner
-from askback.process.isolation import Enforcement, Isolation, Network
+from askback.process.isolation import NO_SANDBOX, Enforcement, Isolation, Network
 from askback.process.warm import DropReason
+from askback.telemetry.metrics import Gauges, Metrics
 from askback.wire import server as wire
 
-_NO_ISOLATION = (
-    "Engines run without a sandbox: each can read and change what the user of the server can,"
-    " including the server's token, its database and other runs."
-)
+T = TypeVar("T")
+
 _UNKNOWN_ISOLATION = "Whether the sandbox works could not be tested yet. It is tried again."
 _ANSWER_SEC = 0.5
 """How long a part that is looked at may take: the answer is due within a second."""
+
+
+class Shared(Generic[T]):
+    """A look that anybody can ask for, any number of times: those who ask while it is under way get the same result."""
+
+    def __init__(self, look: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._look = look
+        self._looking: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return await asyncio.shield(self._looking)
 
 
 async def health(app: App) -> wire.Health:
@@ -64,7 +76,7 @@ def _limits(enforcement: Enforcement) -> wire.Limits:
 
 def _isolation(app: App, known: Isolation | None) -> wire.Isolation:
     hidden = known is not None and known.hides_files
-    without = _UNKNOWN_ISOLATION if known is None else _NO_ISOLATION
+    without = _UNKNOWN_ISOLATION if known is None else NO_SANDBOX
     return wire.Isolation(
         files="run" if hidden else "user",
         shares_folders=bool(known.shared if known is not None else app.settings.sandbox_share),

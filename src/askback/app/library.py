@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from askback.bootstrap.database import shelf_of
-from askback.bootstrap.files import command_files
+from askback.app.database import shelf_of
+from askback.app.files import command_files
+from askback.blobs.blocking import BlockingFiles
 from askback.engines import registry
 from askback.engines.registry import Engines
-from askback.files.records import Records
-from askback.settings import Settings
+from askback.fs.records import Records
+from askback.settings.model import Settings
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.skills.package_archives import PackageArchives
-from askback.stored_files.blocking import BlockingFiles
 
 
 def open_library(

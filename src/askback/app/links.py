@@ -8,25 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from askback.access.grants import TokenDirectory
+from askback.access.tokens import Tokens
+from askback.core.access import AccessScope
 from askback.core.runs import Run
-from askback.files.records import Records
-from askback.http.auth import AccessScope, MainToken
+from askback.fs.records import Records
 from askback.http.quotas import MAIN
-from askback.http.tokens import Tokens
-from askback.links import AnswerLinks, Creator, Links, StoredLink
-from askback.process.workspaces import Workspaces
-from askback.settings import Settings
+from askback.runs.links import AnswerLinks, Creator, Links, StoredLink
+from askback.settings.model import Settings
 from askback.store.base import Store
+from askback.workspace.workspaces import Workspaces
 
 
-def make_tokens(settings: Settings, records: Records, clock: Callable[[], datetime]) -> MainToken:
+def make_tokens(settings: Settings, records: Records, clock: Callable[[], datetime]) -> TokenDirectory:
     """The server's own token, created if there is none, and the further ones."""
     own = settings.server.token or records.secret("token")
     further = Tokens(records, clock)
-    return MainToken(token=own, further=further.find, further_digests=further.digests)
+    return TokenDirectory(token=own, further=further.find, further_digests=further.digests)
 
 
-def make_links(records: Records, workspaces: Workspaces, tokens: MainToken, clock: Callable[[], datetime]) -> Links:
+def make_links(
+    records: Records, workspaces: Workspaces, tokens: TokenDirectory, clock: Callable[[], datetime]
+) -> Links:
     return Links(
         key=records.secret("link-key").encode(),
         clock=clock,

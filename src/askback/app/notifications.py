@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from askback.bootstrap.parts import Parts
-from askback.bootstrap.telegram import chat_webhooks
+from askback.app.parts import Parts
+from askback.app.telegram import chat_webhooks
 from askback.core.webhooks import WebhookKind
-from askback.links import AnswerLinks
-from askback.settings import Settings, webhooks
-from askback.webhooks.delivery import DeliveryPolicy, Notifications
-from askback.webhooks.digest_ledger import DigestLedger
-from askback.webhooks.digest_times import DigestTimes
-from askback.webhooks.digests import Digests
-from askback.webhooks.mail_sender import MailServer
-from askback.webhooks.messages import MessageStyle
+from askback.notifications.delivery import DeliveryPolicy, Notifications
+from askback.notifications.digest_ledger import DigestLedger
+from askback.notifications.digest_times import DigestTimes
+from askback.notifications.digests import Digests
+from askback.notifications.mail_sender import MailServer
+from askback.notifications.messages import MessageStyle
+from askback.runs.links import AnswerLinks
+from askback.settings.model import Settings, webhooks
 
 if TYPE_CHECKING:
-    from askback.telegram.bot import TelegramBot
+    from askback.notifications.telegram.bot import TelegramBot
 
 
 def _answer_links(parts: Parts) -> AnswerLinks | None:
-    from askback.bootstrap.links import make_answer_links
+    from askback.app.links import make_answer_links
 
     return make_answer_links(parts.settings, parts.store, parts.records, parts.workspaces, parts.clock)
 

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from askback.bootstrap.roles import Role
+from askback.app.roles import Role
+from askback.background.pools import Pools
+from askback.blobs.marked import MarkedFiles
+from askback.catalog.probes import EngineSetup, Probes
+from askback.cluster.instances import OwnRuns, Programs
+from askback.cluster.slots import Slots
 from askback.engines.registry import Engines
-from askback.files.records import Records
-from askback.installed.probes import EngineSetup, Probes
+from askback.fs.records import Records
 from askback.process.child import Spawner
-from askback.process.homes import Homes
-from askback.process.pools import Pools
-from askback.process.slots import Slots
-from askback.process.uploads import Uploads
 from askback.process.warm import WarmPool
-from askback.process.workdirs import Workdirs
-from askback.process.workspaces import Workspaces
-from askback.programs import OwnRuns, Programs
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.skills.library import Library
 from askback.store.base import Store
-from askback.stored_files.marked import MarkedFiles
 from askback.telemetry.run_observer import RunObserver
-from askback.work.store_watch import StoreWatch
+from askback.worker.store_watch import StoreWatch
+from askback.workspace.archives import Homes
+from askback.workspace.uploads import Uploads
+from askback.workspace.workdirs import Workdirs
+from askback.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from askback.telemetry.exporter import Exporter

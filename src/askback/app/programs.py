@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from askback import __version__
-from askback.bootstrap.database import postgres_address
-from askback.bootstrap.roles import Role
+from askback.app.database import postgres_address
+from askback.app.roles import Role
+from askback.cluster.instances import Programs
+from askback.cluster.locked import LockedPrograms
 from askback.core.programs import ProgramFacts, ProgramKind
 from askback.process.tree import boot_id
-from askback.programs import Programs
-from askback.programs.locked import LockedPrograms
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.store.base import Store
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def make_programs(settings: Settings, store: Store) -> Programs:
     if address is None:
         return locks
     # An extra.
-    from askback.programs.lease import LeaseTimes
-    from askback.programs.leased import LeasedPrograms
+    from askback.cluster.lease import LeaseTimes
+    from askback.cluster.leased import LeasedPrograms
 
     times = LeaseTimes(lease=settings.fleet.lease_sec)
     return LeasedPrograms(cast("PostgresStore", store), address, locks, times)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from askback.bootstrap import App
+from askback.access.grants import TokenDirectory
+from askback.access.push_subscriptions import Push, Subscriptions
+from askback.access.sessions import Sessions
+from askback.app import App
 from askback.core.webhooks import WebhookKind, reminders_of
-from askback.http.auth import MainToken
-from askback.http.push_subscriptions import Push, Subscriptions
-from askback.http.sessions import Sessions
-from askback.settings import Settings
-from askback.webhooks.push import PushChannel
+from askback.notifications.push import PushChannel
+from askback.settings.model import Settings
 
 if TYPE_CHECKING:
-    from askback.webhooks.encryption import ServerKey
+    from askback.notifications.encryption import ServerKey
 
 _NO_CONTACT = "mailto:askback@localhost"
 """For push services, if the settings say nothing. A server that phones reach has a public URL."""
 
 
-def make_push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
+def make_push(app: App, tokens: TokenDirectory, sessions: Sessions) -> Push:
     """The program's notifications use it from now on."""
     settings, notifications = app.settings, app.notifications
     assert notifications is not None, "only a server has an HTTP side"
@@ -30,7 +30,7 @@ def make_push(app: App, tokens: MainToken, sessions: Sessions) -> Push:
     @functools.cache
     def key() -> ServerKey:
         # Most servers have no devices, and the library takes a while to import.
-        from askback.webhooks.encryption import ServerKey
+        from askback.notifications.encryption import ServerKey
 
         return ServerKey(secret=secret, contact=_contact(settings))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.settings import Settings
+from askback.settings.model import Settings
 
 
 class Role(StrEnum):

@@ -14,27 +14,28 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from askback.bootstrap import App
-from askback.bootstrap.data_folder import keep_token
-from askback.bootstrap.health import health, make_metrics, readiness, send_metrics, workers
-from askback.bootstrap.links import make_links, make_tokens
-from askback.bootstrap.mcp import McpFace
-from askback.bootstrap.push import make_push
+from askback.access.failed_sign_ins import FailedSignIns
+from askback.access.grants import TokenDirectory
+from askback.access.sessions import Lifetime, Sessions
+from askback.access.token_uses import TokenUses
+from askback.access.tokens import Tokens
+from askback.app import App
+from askback.app.data_folder import keep_token
+from askback.app.health import Shared, health, make_metrics, readiness, send_metrics, workers
+from askback.app.links import make_links, make_tokens
+from askback.app.mcp import McpFace
+from askback.app.push import make_push
 from askback.http.addresses import Addresses, addresses
 from askback.http.app import api, application
 from askback.http.audit_trail import AuditTrail
-from askback.http.auth import MCP, MainToken
+from askback.http.auth import MCP
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import Context
-from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.invitations import Invitations
 from askback.http.page_labels import PageLabels
 from askback.http.quotas import Quotas
-from askback.http.sessions import Lifetime, Sessions
+from askback.http.routes.invitations import Invitations
 from askback.http.streams import MAX_IN_TOTAL, Streams
-from askback.http.token_uses import TokenUses
-from askback.http.tokens import Tokens
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.web.app import Pages
 
 
@@ -62,6 +63,7 @@ def web_server(app: App, port: int) -> WebServer:
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     metrics = make_metrics(app, streams)
     sessions = Sessions(records, app.clock, tokens.holder, _device(settings))
+    look = Shared(partial(health, app))
     context = Context(
         service=app.service,
         uploads=app.uploads,
@@ -74,8 +76,8 @@ def web_server(app: App, port: int) -> WebServer:
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
-        health=partial(health, app),
-        readiness=partial(readiness, app),
+        health=look,
+        readiness=Shared(partial(readiness, app)),
         workers=partial(workers, app),
         bodies=BodyLimits(
             run_bytes=settings.limits.body_bytes,
@@ -93,7 +95,7 @@ def web_server(app: App, port: int) -> WebServer:
     pages = Pages(
         app.service,
         app.clock,
-        partial(health, app),
+        look,
         app.store,
         workers=None if app.fleet is None else partial(workers, app),
         device=_device(settings),
@@ -122,10 +124,10 @@ def web_server(app: App, port: int) -> WebServer:
     )
 
 
-def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> Addresses:
+def _addresses(settings: Settings, port: int, tokens: TokenDirectory, key: bytes) -> Addresses:
 
     def is_valid(token_digest: str) -> bool:
-        return tokens.holder(token_digest) is not None
+        return tokens.admitted(token_digest) is not None
 
     return addresses(
         listening_on=settings.server.host,
@@ -136,7 +138,7 @@ def _addresses(settings: Settings, port: int, tokens: MainToken, key: bytes) -> 
     )
 
 
-def _flush(context: Context, tokens: MainToken) -> None:
+def _flush(context: Context, tokens: TokenDirectory) -> None:
     context.sessions.flush()
     context.token_uses.flush(tokens.digests)
 

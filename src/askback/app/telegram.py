@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.service import Service
-from askback.settings import Settings
+from askback.runs.service import Service
+from askback.settings.model import Settings
 from askback.store.base import Store
 
 if TYPE_CHECKING:
-    from askback.telegram.bot import TelegramBot
-    from askback.telegram.people import Chat
-    from askback.webhooks.trial import TrialChannel
+    from askback.notifications.telegram.bot import TelegramBot
+    from askback.notifications.telegram.people import Chat
+    from askback.notifications.trial import TrialChannel
 
 LOCK = "telegram.lock"
 
@@ -25,7 +25,7 @@ def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
     telegram = settings.telegram
     if telegram.token is None:
         return ()
-    from askback.telegram.channel import webhook_of
+    from askback.notifications.telegram.channel import webhook_of
 
     usual = settings.notifications.reminders.policy
     chats = [chat for chat in _chats(settings) if chat.notify]
@@ -36,13 +36,13 @@ def make_bot(settings: Settings, service: Service, store: Store, clock: Callable
     telegram = settings.telegram
     if telegram.token is None:
         return None
-    from askback.telegram.answering import Answering
-    from askback.telegram.api import BotApi
-    from askback.telegram.bot import TelegramBot
-    from askback.telegram.channel import TelegramChannel
-    from askback.telegram.closing import Closing
-    from askback.telegram.people import People
-    from askback.telegram.texts import Texts
+    from askback.notifications.telegram.answering import Answering
+    from askback.notifications.telegram.api import BotApi
+    from askback.notifications.telegram.bot import TelegramBot
+    from askback.notifications.telegram.channel import TelegramChannel
+    from askback.notifications.telegram.closing import Closing
+    from askback.notifications.telegram.people import People
+    from askback.notifications.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
     people, texts = People(_chats(settings)), Texts(telegram.language)
@@ -65,9 +65,9 @@ async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKin
     if telegram.token is None:
         yield {}
         return
-    from askback.telegram.api import BotApi
-    from askback.telegram.channel import TelegramTrial
-    from askback.telegram.texts import Texts
+    from askback.notifications.telegram.api import BotApi
+    from askback.notifications.telegram.channel import TelegramTrial
+    from askback.notifications.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
     try:
@@ -77,7 +77,7 @@ async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKin
 
 
 def _chats(settings: Settings) -> Sequence[Chat]:
-    from askback.telegram.people import Chat
+    from askback.notifications.telegram.people import Chat
 
     return [
         Chat(id=each.id, name=each.name, notify=each.notify, labels=each.labels) for each in settings.telegram.chats

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.setting_sections import TelemetrySettings
+from askback.settings.sections import TelemetrySettings
 
 if TYPE_CHECKING:
     from askback.telemetry.exporter import Exporter

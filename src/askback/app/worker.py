@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from askback.bootstrap import App
-from askback.bootstrap.health import health, make_metrics, readiness, send_metrics
-from askback.bootstrap.links import make_tokens
-from askback.http.failed_sign_ins import FailedSignIns
+from askback.access.failed_sign_ins import FailedSignIns
+from askback.app import App
+from askback.app.health import Shared, health, make_metrics, readiness, send_metrics
+from askback.app.links import make_tokens
 from askback.http.worker_app import worker_application
 
 
@@ -26,8 +26,8 @@ class WorkerSite:
 def worker_site(app: App) -> WorkerSite:
     metrics = make_metrics(app)
     application = worker_application(
-        health=partial(health, app),
-        readiness=partial(readiness, app),
+        health=Shared(partial(health, app)),
+        readiness=Shared(partial(readiness, app)),
         metrics=metrics,
         find=make_tokens(app.settings, app.records, app.clock),
         failures=FailedSignIns(app.settings.server.failed_sign_ins),

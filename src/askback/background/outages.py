@@ -42,14 +42,17 @@ class Outages:
         with self._changing:
             self._known.clear()
 
-    def failed(self, log: logging.Logger, what: str, error: Exception, *, run: str | None = None) -> None:
-        """Log that something failed, unless the same outage has just been logged."""
+    def failed(
+        self, log: logging.Logger, what: str, error: Exception, *, run: str | None = None, is_bug: bool = False
+    ) -> None:
+        """Log that something failed, unless the same outage has just been logged. `is_bug`: with the traceback."""
         with self._changing:
             silent = self._note(_cause(error))
         if silent is None:
             return
         more = f"; {count(silent, 'more failure')} since the last line" if silent else ""
-        log.error("%s: %s%s", what, error, more, extra=None if run is None else {"run": run})
+        trace = error if is_bug else None
+        log.error("%s: %s%s", what, error, more, extra=None if run is None else {"run": run}, exc_info=trace)
 
     def _note(self, cause: str) -> int | None:
         """How many failures were not logged before this one. None: this one is not either."""

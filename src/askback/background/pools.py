@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from askback.background.loops import start_thread
 from askback.core.errors import RefusalCode, Unavailable
 
 T = TypeVar("T")
@@ -78,10 +79,10 @@ class Pool:
         if self._closed or (not admitted and self._new >= self._max_threads + self._max_waiting):
             raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
         job = _Job(work, asyncio.get_running_loop().create_future())
+        if len(self._open) >= self._threads:
+            self._start_thread()
         self._open.add(job)
         self._new += not admitted
-        if self._threads < self._max_threads and len(self._open) > self._threads:
-            self._start_thread()
         self._jobs.put(job)
         try:
             result: T = await job.answer
@@ -96,9 +97,11 @@ class Pool:
     def post(self, work: Callable[[], object]) -> None:
         """Run something without waiting for it, such as closing a file that a thread may still read."""
         job = _Job(lambda _: work(), asyncio.get_running_loop().create_future())
-        if self._threads == 0:
-            self._start_thread()
         self._jobs.put(job)
+        # Without a thread, it is left to the next one that is started.
+        with suppress(Unavailable):
+            if self._threads == 0:
+                self._start_thread()
 
     @property
     def is_stuck(self) -> bool:
@@ -116,8 +119,16 @@ class Pool:
             self._jobs.put(None)
 
     def _start_thread(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._work, name=f"askback-{self.name}", daemon=True).start()
+        """Start one more thread, up to the limit. Raises `Unavailable` if there is none, and none can be started."""
+        if self._threads >= self._max_threads:
+            return
+        try:
+            start_thread(self._work, name=f"askback-{self.name}")
+        except Unavailable:
+            if self._threads == 0:
+                raise
+        else:
+            self._threads += 1
 
     def _work(self) -> None:
         me = threading.get_ident()
@@ -149,6 +160,8 @@ class Pools:
     zipping: Pool = field(default_factory=lambda: Pool("zipping", threads=2, waiting=32))
     files: Pool = field(default_factory=lambda: Pool("files", threads=4, waiting=128))
     """Artifacts, uploads and previews."""
+    pages: Pool = field(default_factory=lambda: Pool("pages", threads=2, waiting=128))
+    """Rendering templates."""
     copying: Pool = field(default_factory=lambda: Pool("copying", threads=2, waiting=32))
     """The files of one run for another."""
     skills: Pool = field(default_factory=lambda: Pool("skills", threads=2, waiting=64))
@@ -162,8 +175,8 @@ class Pools:
     """Whether the folders of this machine can be used: that must not wait for work that uses them."""
 
     def __iter__(self) -> Iterator[Pool]:
-        work = (self.parsing, self.zipping, self.files, self.copying, self.skills, self.turns, self.storing)
-        return iter((*work, self.sweeping, self.checking))
+        work = (self.parsing, self.zipping, self.files, self.pages, self.copying, self.skills, self.turns)
+        return iter((*work, self.storing, self.sweeping, self.checking))
 
     @property
     def stuck(self) -> list[str]:

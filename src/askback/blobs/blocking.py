@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from askback.stored_files import Files, StoredFile
+from askback.background.loops import start_thread
+from askback.blobs import Files, StoredFile
 
 T = TypeVar("T")
 
@@ -67,13 +68,19 @@ class BlockingFiles:
         return self._wait(following)
 
     def _wait(self, call: Callable[[Files], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(call(self._files), self._started()).result()
+        loop = self._started()
+        return asyncio.run_coroutine_threadsafe(call(self._files), loop).result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=_run, args=(self._loop,), name="askback-files", daemon=True).start()
+                loop = asyncio.new_event_loop()
+                try:
+                    start_thread(_run, loop, name="askback-files")
+                except BaseException:
+                    loop.close()
+                    raise
+                self._loop = loop
             return self._loop
 
 

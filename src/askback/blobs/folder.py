@@ -7,17 +7,17 @@ import errno
 import os
 import secrets
 import shutil
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from askback.background.loops import start_thread
+from askback.blobs import FileMissing, StoredFile, checked
+from askback.blobs.errors import limited, size_of, time_limit, too_large, unavailable
 from askback.core.errors import FULL_DISK, disk_full
-from askback.files.atomic import sync_folder
-from askback.stored_files import FileMissing, StoredFile, checked
-from askback.stored_files.errors import limited, size_of, time_limit, too_large, unavailable
+from askback.fs.atomic import sync_folder
 
 T = TypeVar("T")
 
@@ -109,7 +109,11 @@ class FolderFiles:
         async with limited(self.place, time_limit(self._limit_sec, size)):
             await self._free.acquire()
             answer: asyncio.Future[T] = loop.create_future()
-            threading.Thread(target=self._work, args=(loop, work, answer), daemon=True).start()
+            try:
+                start_thread(self._work, loop, work, answer, name="askback-folder")
+            except BaseException:
+                self._free.release()
+                raise
             return await answer
 
     def _work(self, loop: asyncio.AbstractEventLoop, work: Callable[[], T], answer: asyncio.Future[T]) -> None:

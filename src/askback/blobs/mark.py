@@ -9,8 +9,8 @@ import secrets
 
 import msgspec
 
-from askback.stored_files import FileMissing, Files
-from askback.stored_files.errors import wrong_store
+from askback.blobs import FileMissing, Files
+from askback.blobs.errors import wrong_store
 
 MARK = "askback-store.json"
 _ABOUT = "Askback knows its file store by this file. If you move the files, copy it, too."

@@ -12,9 +12,9 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from askback.stored_files import FileMissing, Files, StoredFile
-from askback.stored_files.errors import unavailable
-from askback.stored_files.mark import check_mark
+from askback.blobs import FileMissing, Files, StoredFile
+from askback.blobs.errors import unavailable
+from askback.blobs.mark import check_mark
 
 
 class StoreIdentity:

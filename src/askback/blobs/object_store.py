@@ -17,10 +17,10 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from askback.blobs import FileMissing, StoredFile, checked
+from askback.blobs.addresses import StoreAddress, StoreKind
+from askback.blobs.errors import cause, limited, size_of, time_limit, too_large, unavailable, wrong_store
 from askback.core.errors import FULL_DISK, disk_full
-from askback.stored_files import FileMissing, StoredFile, checked
-from askback.stored_files.addresses import StoreAddress, StoreKind
-from askback.stored_files.errors import cause, limited, size_of, time_limit, too_large, unavailable, wrong_store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from askback.catalog.models import ModelLists
+from askback.catalog.probes import EngineSetup, EngineSource, Installed
 from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe, ResidentEngine, Turn, WarmEngine
 from askback.engines.registry import Engines
-from askback.files.copies import CopyLimits
-from askback.installed.models import ModelLists
-from askback.installed.probes import EngineSetup, EngineSource, Installed
+from askback.fs.copies import CopyLimits
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
 
@@ -217,10 +217,9 @@ def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
     can_stay = kind in engine.profiles and (probe.resident or not asked_for)
     if kind is ProfileKind.STICKY_PROCESS and not can_stay:
-        reason = (
-            f"engine '{engine.name}' does not support {kind} runs: its process cannot be kept while the run waits, "
-            f"and its session cannot be resumed in a new process: {probe.reason}"
-        )
+        reason = f"engine '{engine.name}' does not support {kind} runs: its process cannot be kept while the run waits"
+        if probe.kind is not ProfileKind.RESUMABLE:
+            reason += f", and its session cannot be resumed in a new process: {probe.reason}"
         raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, reason)
 
 

@@ -16,19 +16,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from askback.catalog.home_files import home_files
+from askback.catalog.probes import EngineSetup, Installed, identity_of, sign_in_of
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.core.runs import Mode
 from askback.engines.base import Engine, Launch, Stream, Turn
 from askback.engines.model_lists import Model, ModelListingEngine, ModelQuery, NoModels
-from askback.files.tree import remove_tree
-from askback.installed.probes import EngineSetup, Installed, identity_of, sign_in_of
+from askback.fs.tree import remove_tree
 from askback.process import tree
 from askback.process.child import Child, NotStarted, OutputLimits, Pipe, Spawner, SpawnRequest
-from askback.process.credentials import SignInCopies
 from askback.process.locks import FileLock
 from askback.process.streams import Line
-from askback.process.workspace import Workspace
 from askback.text.redaction import Redactor
+from askback.workspace.layout import Workspace
+from askback.workspace.sign_ins import SignInCopies
 
 log = logging.getLogger(__name__)
 
@@ -149,10 +150,10 @@ class ModelLists:
             model=setup.model,
             extra_args=setup.extra_args,
             env=setup.env,
-            credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
+            credentials=workspace.present_in_home(engine.credentials),
         )
         launch = engine.launch_models(turn)
-        workspace.write_home(launch.files)
+        workspace.write_home(home_files(launch, setup.home))
         workspace.write_work(launch.work_files)
         return _Prepared(workspace=workspace, turn=turn, launch=launch, sign_in=sign_in)
 

@@ -1,4 +1,4 @@
-"""Probes of the installed engines. Results are cached until the executable changes."""
+"""Probes of the installed engines. Results are cached until the executable or Askback changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from typing import Protocol
 
 import msgspec
 
+from askback import __version__
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe, RenewingEngine
-from askback.files.atomic import make_private, write_private
-from askback.files.regular import is_kind
+from askback.fs.atomic import make_private, write_private
+from askback.fs.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
-from askback.process.credentials import Credentials
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
+from askback.workspace.sign_ins import Credentials
 
 PROBE_SEC = 15.0
-_FORMAT = "2"
-"""Changes when a probe has a new field: older results do not have it."""
 _MAX_CACHE_BYTES = 1_000_000
 _NOT_STARTED = 127
 """The exit code that a shell uses for a command it cannot find."""
@@ -49,7 +48,7 @@ class EngineSetup:
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     warm_sec: float = 0
-    """How long the process of a waiting run is kept."""
+    """How long the process of a waiting run is kept, at most."""
     prewarm: int = 0
     """How many processes are kept ready for runs that are not submitted yet."""
     ask_tool: bool = False
@@ -104,7 +103,7 @@ class EngineSource(Protocol):
 
 
 class Probes:
-    """Caches probes on disk, by path, size and modification time of the executable."""
+    """Caches probes on disk, by path, size and modification time of the executable, and by the version of Askback."""
 
     def __init__(self, cache: Path, spawner: Spawner) -> None:
         self._cache_path = cache
@@ -128,7 +127,7 @@ class Probes:
                 if not answered:
                     # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
                     return _installed(engine, setup, path, probe)
-                self._remember(key, probe, f"{engine.name} {_FORMAT} {path} ")
+                self._remember(key, probe, f"{engine.name} {path} ")
             return _installed(engine, setup, path, self._load()[key])
 
     async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
@@ -164,7 +163,7 @@ class Probes:
         return self._known
 
     def _remember(self, key: str, probe: Probe, replaced: str) -> None:
-        """Write the cache, without what older versions of the same program answered: their keys start with `replaced`.
+        """Write the cache, without older results of the same program: their keys start with `replaced`.
 
         Errors are ignored: without the cache, an engine is only probed again.
         """
@@ -223,14 +222,17 @@ def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> I
 
 
 def identity_of(engine: Engine, path: str, setup: EngineSetup) -> str:
-    """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`."""
-    parts = [engine.name, _FORMAT]
+    """The cache key. It includes every file in the command: `python tool.py` changes with `tool.py`.
+
+    It includes the version of Askback, which decides what is asked and how the answers are read.
+    """
+    parts = [engine.name]
     for word in (path, *setup.command[1:]):
         parts.append(word)
         with suppress(OSError, ValueError):
             status = Path(word).stat()
             parts.append(f"{status.st_size}:{status.st_mtime_ns}")
-    return " ".join(parts)
+    return " ".join((*parts, f"askback:{__version__}"))
 
 
 async def _ask(spawner: Spawner, engine: Engine, setup: EngineSetup) -> tuple[Probe, bool]:

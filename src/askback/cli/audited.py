@@ -10,7 +10,7 @@ from askback.cli.system_user import system_user
 from askback.core.audit import Action, entry
 
 if TYPE_CHECKING:
-    from askback.settings import Settings
+    from askback.settings.model import Settings
     from askback.store.base import Store
 
 T = TypeVar("T")
@@ -27,9 +27,9 @@ def audited(
 
     `check` may refuse the write before it begins.
     """
-    from askback.bootstrap import now
-    from askback.bootstrap.data_folder import prepare_data_folder
-    from askback.bootstrap.database import open_store
+    from askback.app import now
+    from askback.app.data_folder import prepare_data_folder
+    from askback.app.database import open_store
 
     async def main() -> T:
         prepare_data_folder(settings.data_dir, serving=False)

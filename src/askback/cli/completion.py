@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from askback.core.runs import Run
-    from askback.settings import Settings
+    from askback.settings.model import Settings
     from askback.store.sql.connection import Connection
 
 _MAX_RUNS = 50
@@ -38,7 +38,7 @@ def _fits(item: CompletionItem, incomplete: str) -> bool:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    from askback.settings import load
+    from askback.settings.model import load
 
     return load(given.get("config"), data_dir=given.get("data_dir"))
 
@@ -49,7 +49,7 @@ def _settings(given: dict[str, Any]) -> Settings:
 def _skills(given: dict[str, Any], incomplete: str) -> Iterable[CompletionItem]:
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="dir")]
-    from askback.bootstrap.database import shelf_of
+    from askback.app.database import shelf_of
     from askback.skills.front_matter import FILE
     from askback.skills.library import DEMO, Library
 
@@ -86,13 +86,13 @@ def _open(given: dict[str, Any], incomplete: str) -> Iterable[CompletionItem]:
 def _found(given: dict[str, Any], *states: str) -> Iterable[CompletionItem]:
     """The newest runs in these states, or in any state."""
     from askback.cli.connection import find
-    from askback.settings import client_environment
+    from askback.settings.model import client_environment
 
     settings = _settings(given)
     if given.get("url") or client_environment()[0]:
         server = find(settings, given.get("url"), given.get("token"))
         return [] if server is None else _of_server(server.url, server.token, states)
-    from askback.bootstrap.database import DATABASE, postgres_address
+    from askback.app.database import DATABASE, postgres_address
 
     address = postgres_address(settings)
     return _of_folder(settings.data_dir / DATABASE, states) if address is None else _of_postgres(address, states)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
     from askback.core.actors import Via
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
 _OTHER_URL = "check the address in --url or ASKBACK_URL"
-_PROTOCOLS = frozenset({"http", "https"})
+_PROTOCOLS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class Server:
     token: str | None
     of_data_folder: bool = False
     """Whether it runs on this machine, and its own token was read from the data folder or from the settings."""
+    withheld: bool = False
+    """Whether the environment has a token, but for the server in ASKBACK_URL."""
 
     def async_client(self, via: Via | None = None) -> AsyncClient:
         """A client of the server. `via`: the protocol that the command serves, for the audit log."""
@@ -51,7 +53,11 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     by_url = click.option(
         "--url", metavar="URL", help="URL of the server; default: ASKBACK_URL, or the server on the data folder."
     )
-    by_token = click.option("--token", metavar="TOKEN", help="Token of the server; default: ASKBACK_TOKEN.")
+    by_token = click.option(
+        "--token",
+        metavar="TOKEN",
+        help="Token of the server; default: ASKBACK_TOKEN, which is not sent to another server than the one in ASKBACK_URL.",
+    )
     return by_url(by_token(function))
 
 
@@ -69,7 +75,7 @@ def on_runs(function: Callable[..., Any]) -> Callable[..., Any]:
     def with_access(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
         server = find(settings, url, token)
         if server is not None:
-            with errors_reported(token_sent=server.token is not None):
+            with errors_reported(server):
                 return function(*args, access=server.async_client, **rest)
         from askback.cli.local_runs import local_runs
 
@@ -85,12 +91,23 @@ def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed
 
 def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
     """The server in the options, else in the environment, else the one that runs on the data folder."""
-    from askback.settings import client_environment
+    from askback.settings.model import client_environment
 
     env_url, env_token = client_environment()
+    if token is None and env_url and url and _origin(url) != _origin(env_url):
+        return Server(url=url, token=None, withheld=env_token is not None)
     if named := url or env_url:
         return Server(url=named, token=token or env_token)
     return _local(settings, token or env_token)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+    """What a token is for. None if no server can have this URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _PROTOCOLS.get(parts.scheme)
+    except ValueError:
+        return None
 
 
 def _local(settings: Settings, token: str | None) -> Server | None:
@@ -124,7 +141,7 @@ def check_url(url: str) -> None:
 
 
 @contextmanager
-def errors_reported(*, token_sent: bool = True) -> Iterator[None]:
+def errors_reported(server: Server | None = None) -> Iterator[None]:
     """Raise the client's errors as `CommandFailed`."""
     from askback import client
 
@@ -136,15 +153,21 @@ def errors_reported(*, token_sent: bool = True) -> Iterator[None]:
     except client.TokenUnusable as error:
         raise exit_codes.CommandFailed("TOKEN_UNUSABLE", f"{error.message}, with --token or ASKBACK_TOKEN") from None
     except client.Unauthorized as error:
-        problem = "rejects the token; pass a valid one" if token_sent else "requires a token; pass one"
-        message = f"the server {problem} with --token or ASKBACK_TOKEN"
-        raise exit_codes.CommandFailed(error.code, message) from None
+        raise exit_codes.CommandFailed(error.code, f"the server {_token_problem(server)}") from None
     except client.Refused as error:
         hint = f"; {_OTHER_URL}" if error.code == "NOT_ASKBACK" else ""
         code = exit_codes.FAILED if isinstance(error, client.ServerFault) else exit_codes.BAD_INPUT
         raise exit_codes.CommandFailed(error.code, error.message + hint, error.problems, exit_code=code) from None
     except client.AnswerUnreadable as error:
         raise exit_codes.CommandFailed("ANSWER_UNREADABLE", error.message, exit_code=exit_codes.FAILED) from None
+
+
+def _token_problem(server: Server | None) -> str:
+    if server is not None and server.withheld:
+        return "requires a token; ASKBACK_TOKEN is for the server in ASKBACK_URL and was not sent: pass --token as well"
+    sent = server is None or server.token is not None
+    problem = "rejects the token; pass a valid one" if sent else "requires a token; pass one"
+    return f"{problem} with --token or ASKBACK_TOKEN"
 
 
 FILE_NAME = "server.json"

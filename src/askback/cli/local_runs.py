@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from askback.bootstrap import App, opened
+from askback.app import App, opened
 from askback.cli.system_user import system_user
 from askback.core.labels import NO_LABELS, Labels
 from askback.core.runs import SHARED, RunState
 from askback.core.runs import Run as StoredRun
-from askback.settings import Settings
+from askback.settings.model import Settings
 from askback.store.audit_log import AuditFilter
 from askback.store.base import RunFilter
 from askback.wire.artifacts import Artifact
@@ -62,7 +62,7 @@ class LocalRuns:
     async def result(self, run_id: str) -> Result:
         result = await self._service.result(run_id)
         files = [Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-        return Result.of(result.run, result.data, files, result.changes)
+        return Result.of(result.run, result.data, files, result.changes, more_artifacts=result.more_artifacts)
 
     async def inbox(self, *, labels: Labels = NO_LABELS) -> AsyncGenerator[PendingQuestion]:
         """The pending questions of all runs, oldest first."""
@@ -97,7 +97,7 @@ class LocalRuns:
 
     async def workers(self) -> Sequence[Worker]:
         """The programs that execute runs. This one does not count."""
-        from askback.bootstrap.health import workers
+        from askback.app.health import workers
 
         return await workers(self._app)
 

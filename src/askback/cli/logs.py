@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from askback.setting_sections import LogSettings
+    from askback.settings.sections import LogSettings
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _FIELDS = ("run", "engine", "path", "error")

@@ -13,11 +13,11 @@ import click
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
-from askback.files.regular import is_kind
+from askback.fs.regular import is_kind
 
 if TYPE_CHECKING:
-    from askback.settings import Settings
-    from askback.trust import Untrusted
+    from askback.settings.model import Settings
+    from askback.settings.trust import Untrusted
 
 _STARTS_ENGINES = {"run", "reply", "serve", "worker"}
 """These commands refuse an untrusted settings file; the others warn and ignore it."""
@@ -65,7 +65,7 @@ def _group_options() -> Mapping[str, Any]:
 
 def _load(config: Path | None, data_dir: Path | None) -> Settings:
     from askback.engines import registry
-    from askback.settings import ignore_relative_search_path, load
+    from askback.settings.model import ignore_relative_search_path, load
 
     ignore_relative_search_path()
     if config is not None and not is_file(config):

@@ -10,10 +10,10 @@ from askback.store.base import RunFilter
 from askback.text.formatting import one_line
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
+    from askback.app import App
     from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
-    from askback.service import Service
+    from askback.runs.service import Service
 
 _ID_LENGTH = 16
 _MAX_SHOWN = 10

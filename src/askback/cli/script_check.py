@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from askback.engines.answers import questions
 from askback.engines.scripted import SCRIPT, Scripted
+from askback.questions import finding as questions
 from askback.skills.diagnostics import Problem, error, short, unknown_name, warning
 from askback.skills.files import MAX_JSON_BYTES, read_bytes, read_json
 from askback.skills.package import SkillPackage

@@ -87,6 +87,11 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
 
 
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the caller has given: zero, false and empty values mean something."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 # Runs.
 
 
@@ -114,12 +119,11 @@ def create_run(
         "options": dict(options),
         "from_run": None if from_run is None else dict(from_run),
         "workdir": workdir,
+        # Without any, a run that continues another one has none; if they are not given, it has those of that run.
+        "labels": None if labels is None else dict(labels),
         "webhooks": [dict(each) for each in webhooks],
     }
-    wanted = {"skill": skill, **{name: value for name, value in given.items() if value}}
-    if labels is not None:
-        # Also if there are none: a run that continues another one would have its labels.
-        wanted["labels"] = dict(labels)
+    wanted = {"skill": skill, **_given(given)}
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return Call(method="POST", path="/v1/runs", returns=Run, body=_json(wanted), headers=_JSON | headers)
 
@@ -129,7 +133,7 @@ def list_runs(
 ) -> Listing[Run]:
     own = "true" if mine else None
     chosen = {"state": state, "skill": skill, "engine": engine, "mine": own, "limit": str(page_size)}
-    params = _chosen(chosen) | _labels(labels)
+    params = _given(chosen) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
 
 
@@ -181,8 +185,7 @@ def interactions(run_id: str) -> Listing[Interaction]:
 
 
 def link(run_id: str, expires_in_sec: int, recipient: str | None = None) -> Call[Link]:
-    given = {"expires_in_sec": expires_in_sec, "recipient": recipient}
-    body = _json({name: value for name, value in given.items() if value is not None})
+    body = _json(_given({"expires_in_sec": expires_in_sec, "recipient": recipient}))
     return Call(method="POST", path=_run(run_id, "interaction", "link"), returns=Link, body=body, headers=_JSON)
 
 
@@ -201,7 +204,7 @@ def revoke_link(run_id: str, link_id: str) -> Call[None]:
 def inbox(
     *, skill: str | None, engine: str | None, words: str | None, order: str | None, labels: Mapping[str, str]
 ) -> Listing[PendingQuestion]:
-    params = _chosen({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
+    params = _given({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
     return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
 
 
@@ -210,7 +213,7 @@ def audit(
 ) -> Listing[AuditEntry]:
     chosen = {"actor": actor, "action": action, "run_id": run_id}
     times = {"since": since, "until": until}
-    params = {name: value for name, value in chosen.items() if value is not None}
+    params = _given(chosen)
     params |= {name: moment.astimezone(UTC).isoformat() for name, moment in times.items() if moment is not None}
     return Listing(call=Call(method="GET", path="/v1/audit", returns=Page[AuditEntry], params=params))
 
@@ -218,10 +221,6 @@ def audit(
 def closed_questions(labels: Mapping[str, str]) -> Listing[ClosedQuestion]:
     call = Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion], params=_labels(labels))
     return Listing(call=call)
-
-
-def _chosen(given: Mapping[str, str | None]) -> dict[str, str | Sequence[str]]:
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
@@ -322,7 +321,7 @@ def create_token(
     name: str, scopes: Sequence[str], labels: Mapping[str, str], expires_in_sec: int | None
 ) -> Call[CreatedToken]:
     wanted = {"name": name, "scopes": list(scopes), "labels": dict(labels), "expires_in_sec": expires_in_sec}
-    body = _json({field: value for field, value in wanted.items() if value})
+    body = _json(_given(wanted))
     return Call(method="POST", path="/v1/tokens", returns=CreatedToken, body=body, headers=_JSON)
 
 

@@ -15,16 +15,17 @@ from typing import Any
 
 import msgspec
 
-from askback.core.errors import Unavailable
+from askback.background.loops import keep_trying
+from askback.catalog.probes import Installed
+from askback.cluster.slots import Slots
+from askback.core.shares import Shares
 from askback.engines.base import Probe
-from askback.installed.probes import Installed
-from askback.process.slots import Slots
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
 REFRESH_SEC = 2.0
-_REASONS = ("starting", "engine_slots", "slots", "unready")
+_SLOT_REASONS = ("starting", "engine_slots", "slots")
+_REASONS = (*_SLOT_REASONS, "unready")
 """The most hopeful first."""
 
 
@@ -107,28 +108,40 @@ class FleetWorker:
 
 
 class Fleet:
-    """`read` returns the rows of all programs that execute runs; `own` tells the name of this program."""
+    """`read` returns the rows of all programs that execute runs; `own` returns the name of this program.
+
+    `held` counts the slots that each token has, and `share` divides a number of slots among tokens.
+    """
 
     def __init__(
-        self, read: Callable[[], Awaitable[Sequence[FleetWorker]]], *, own: Callable[[], str], slots: Slots | None
+        self,
+        read: Callable[[], Awaitable[Sequence[FleetWorker]]],
+        *,
+        own: Callable[[], str],
+        slots: Slots | None,
+        held: Callable[[], Awaitable[Mapping[str, int]]],
+        share: Callable[[int], Shares],
     ) -> None:
         self._read = read
         self._own = own
+        self._count_held = held
+        self._held: Mapping[str, int] = {}
+        self._share = share
         self._slots = slots
         """Of this program, if it executes runs: newer than what its row has."""
         self.workers: tuple[FleetWorker, ...] = ()
         """As last read, the oldest first."""
 
     async def run(self) -> None:
-        while True:
+        async def wait_and_refresh() -> None:
             await asyncio.sleep(REFRESH_SEC)
-            try:
-                await self.refresh()
-            except Unavailable as error:
-                OUTAGES.failed(log, "the workers cannot be read", error)
+            await self.refresh()
+
+        await keep_trying(wait_and_refresh, log, "the workers cannot be read")
 
     async def refresh(self) -> None:
         found = await self._read()
+        self._held = await self._count_held()
         self.workers = tuple(sorted(found, key=lambda each: (each.started_at, each.name)))
 
     @property
@@ -161,8 +174,16 @@ class Fleet:
         stopped = [each for each in self.workers if each.state is not WorkerState.ALIVE]
         return [found for each in stopped if (found := each.offer.engines.get(engine)) is not None]
 
-    def reason(self, engine: str) -> str:
-        """Why a queued run of this engine does not run yet."""
+    def reason(self, engine: str, token: str | None = None) -> str:
+        """Why a queued run of this engine, created with this token, does not run yet."""
+        reason = self._engine_reason(engine)
+        share = self._share(self.total_slots).of(token)
+        if share is None or token is None or reason not in _SLOT_REASONS:
+            return reason
+        here = 0 if self._slots is None else self._slots.held_by(token)
+        return "token_slots" if max(here, self._held.get(token, 0)) >= share else reason
+
+    def _engine_reason(self, engine: str) -> str:
         reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
         if self._slots is not None and self._slots.offers(engine):
             reasons.add(self._slots.reason(engine))

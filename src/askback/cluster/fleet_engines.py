@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from askback.catalog.probes import EngineSetup, Installed, Probes
+from askback.cluster.fleet import Fleet
 from askback.core.runs import ProfileKind
 from askback.engines.base import Engine, Probe
-from askback.installed.fleet import Fleet
-from askback.installed.probes import EngineSetup, Installed, Probes
 
 _ASSUMED = "no worker has the engine at the moment; assumed"
 

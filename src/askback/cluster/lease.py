@@ -17,11 +17,12 @@ from typing import Protocol
 
 import psycopg
 
+from askback.background.loops import start_thread
+from askback.background.outages import OUTAGES
+from askback.cluster.clock import DatabaseClock, boottime
 from askback.core.errors import RefusalCode
 from askback.core.programs import ProgramFacts
-from askback.programs.clock import DatabaseClock, boottime
 from askback.store.postgres.program_rows import LEADER, Session, TooNew
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +102,7 @@ class Lease:
     def keep(self, holder: Holder) -> None:
         """Renew it from now on. Call it in the event loop."""
         loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop, holder), name="askback-lease", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, loop, holder, name="askback-lease")
 
     def seek_lead(self) -> None:
         self.seeks_lead = True
@@ -150,11 +150,11 @@ class Lease:
             self._session = session
             limit_sec = min(self._times.attempt, self._deadline - boottime())
             database_time = session.renew(self.facts, lease_sec=self._times.lease, limit_sec=limit_sec)
-        except psycopg.Error as error:
-            self._note_failure(error, holder, tell)
-            return None
         except TooNew:
             return TOO_NEW
+        except Exception as error:  # no error may end this thread: the program would lose its lease
+            self._note_failure(error, holder, tell)
+            return None
         if database_time is None:
             return TAKEN
         self._clock.measure(database_time, began, boottime())
@@ -168,13 +168,13 @@ class Lease:
             return
         try:
             self._leads = self._session.take(LEADER, alone=True, limit_sec=self._times.attempt)
-        except psycopg.Error as error:
+        except Exception as error:  # as above
             self._note_failure(error, holder, tell)
             return
         if self._leads:
             tell(holder.note_lead, True)
 
-    def _note_failure(self, error: psycopg.Error, holder: Holder, tell: Callable[..., None]) -> None:
+    def _note_failure(self, error: Exception, holder: Holder, tell: Callable[..., None]) -> None:
         """A session that has failed is closed, so its locks may be taken by others."""
         if not self._failed:
             OUTAGES.begun(

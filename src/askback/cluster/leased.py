@@ -14,12 +14,12 @@ from datetime import timedelta
 
 import psycopg
 
+from askback.cluster.clock import DatabaseClock, boottime
+from askback.cluster.lease import TOO_LATE, Lease, LeaseTimes
+from askback.cluster.locked import LockedPrograms
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.programs import Program, ProgramFacts
 from askback.process.tree import boot_id
-from askback.programs.clock import DatabaseClock, boottime
-from askback.programs.lease import TOO_LATE, Lease, LeaseTimes
-from askback.programs.locked import LockedPrograms
 from askback.store.postgres import PostgresStore, errors, program_rows
 from askback.store.postgres.program_rows import RECOVERY, Session, TooNew
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from askback.core.errors import Unavailable
+from askback.background.loops import keep_trying
+from askback.background.outages import OUTAGES
+from askback.catalog.probes import EngineSetup, Installed, Probes
+from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer
+from askback.cluster.slots import Slots
+from askback.core.errors import is_outage
 from askback.engines.registry import Engines
-from askback.installed.fleet import EngineOffer, Offer
-from askback.installed.probes import EngineSetup, Installed, Probes
-from askback.process.slots import Slots
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Offering:
         draining: Callable[[], bool],
         problem: Callable[[], str | None],
         publish: Callable[[Offer], None],
+        count: Callable[[], Awaitable[int]],
         changed: Callable[[], None],
     ) -> None:
         self._engines = engines
@@ -45,6 +47,8 @@ class Offering:
         self._draining = draining
         self._problem = problem
         self._publish = publish
+        self._count = count
+        """The slots of all programs that start turns."""
         self._changed = changed
         """Called when it has other engines than before."""
         self._found: dict[str, Installed] = {}
@@ -59,35 +63,36 @@ class Offering:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
+            group.create_task(keep_trying(self._watch, log, "the installed engines cannot be looked for"))
             group.create_task(self._tell())
+            group.create_task(keep_trying(self._count_slots, log, "the slots of other programs cannot be counted"))
 
     async def _tell(self) -> None:
         while True:
             self._publish(self.current)
             await asyncio.sleep(_TELL_SEC)
 
+    async def _count_slots(self) -> None:
+        self._slots.everywhere = max(self._slots.total, await self._count())
+        await asyncio.sleep(REFRESH_SEC)
+
     async def _watch(self) -> None:
-        while True:
-            for name in sorted(self._slots.only or ()):
-                await self._probe(name)
-            await asyncio.sleep(_LOOK_SEC)
-            before = self._slots.only
-            try:
-                await asyncio.to_thread(self._look)
-            except OSError as error:
-                OUTAGES.failed(log, "the installed engines cannot be looked for", error)
-            if self._slots.only != before:
-                log.info(
-                    "turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ()))
-                )
-                self._changed()
+        for name in sorted(self._slots.only or ()):
+            await self._probe(name)
+        await asyncio.sleep(_LOOK_SEC)
+        before = self._slots.only
+        await asyncio.to_thread(self._look)
+        if self._slots.only != before:
+            log.info("turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ())))
+            self._changed()
 
     async def _probe(self, name: str) -> None:
         try:
             found = await self._probes.find(self._engines[name], self._setups[name])
-        except (Unavailable, OSError) as error:
+        except Exception as error:
             # The machine may be short of files or processes for a moment.
+            if not is_outage(error):
+                raise
             OUTAGES.failed(log, f"{name} cannot be asked for its version", error)
             return
         if found is not None:

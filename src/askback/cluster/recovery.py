@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
-from askback.core.errors import Conflict, NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.cluster.instances import Programs
+from askback.core.errors import Conflict, NotFound
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
-from askback.process.fresh_folders import FreshFolders
 from askback.process.tree import Tree, boot_id
-from askback.process.workspaces import Workspaces
-from askback.programs import Programs
 from askback.store.base import Store, move
-from askback.text.outages import OUTAGES
+from askback.workspace.fresh_folders import FreshFolders
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -50,21 +49,18 @@ class Recovery:
 
     async def run(self) -> None:
         """Every few seconds, for the leader of all servers."""
-        while True:
-            await asyncio.sleep(self._check_sec or _CHECK_SEC)
-            await self._tried(self._restart_lost())
+        await self._repeat(self._restart_lost, self._check_sec or _CHECK_SEC)
 
     async def tidy(self) -> None:
         """Every few seconds, for every server: remove what killed programs of this machine left in its folders."""
-        while True:
-            await asyncio.sleep(_CHECK_SEC)
-            await self._tried(self._remove_leftovers())
+        await self._repeat(self._remove_leftovers, _CHECK_SEC)
 
-    async def _tried(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except (Unavailable, OSError) as error:
-            OUTAGES.failed(log, "runs of dead programs cannot be restarted yet", error)
+    async def _repeat(self, work: Callable[[], Awaitable[None]], pause_sec: float) -> None:
+        async def wait_and_work() -> None:
+            await asyncio.sleep(pause_sec)
+            await work()
+
+        await keep_trying(wait_and_work, log, "runs of dead programs cannot be restarted yet")
 
     async def restart_all(self) -> None:
         """For a server: adopt the runs of dead programs, and restart those that were being executed."""
@@ -80,13 +76,16 @@ class Recovery:
         owners = set(await self._store.owners()) - {SHARED}
         for owner in owners - await self._programs.alive(owners):
             await self._adopt_all_of(owner, SHARED)
-        held = [run for run in await self._store.held() if run.owner == SHARED]
-        alive = await self._programs.alive({run.worker for run in held if run.worker is not None})
-        for run in held:
-            if run.worker not in alive:
+        for run in await self._held_by_dead():
+            if run.owner == SHARED:
                 with suppress(NotFound):
                     await self.restart(run)
         await self._store.repair_queue()
+
+    async def _held_by_dead(self) -> Sequence[Run]:
+        workers = set(await self._store.workers())
+        dead = workers - await self._programs.alive(workers) if workers else workers
+        return await self._store.held(dead) if dead else ()
 
     async def _remove_fresh_folders(self) -> None:
         """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""

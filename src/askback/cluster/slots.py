@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from askback.core.shares import UNLIMITED, Shares
 
 
 class Slots:
-    def __init__(self, total: int, per_engine: Mapping[str, int]) -> None:
+    def __init__(
+        self, total: int, per_engine: Mapping[str, int], share: Callable[[int], Shares] = lambda total: UNLIMITED
+    ) -> None:
+        """`share` divides a number of slots among tokens."""
         self.total = total
+        self.everywhere = total
+        """The slots of all programs together, as far as it is known."""
+        self._share = share
+        self._tokens: Counter[str | None] = Counter()
         self._per_engine = dict(per_engine)
         self._taken: Counter[str] = Counter()
         self.only: frozenset[str] | None = None
@@ -35,6 +44,9 @@ class Slots:
     def taken_by(self, engine: str) -> int:
         return self._taken[engine]
 
+    def held_by(self, token: str | None) -> int:
+        return self._tokens[token]
+
     def free_of(self, engine: str) -> int:
         """How many further processes of this engine this program may start now."""
         if not self.offers(engine):
@@ -46,20 +58,29 @@ class Slots:
     def taken(self) -> int:
         return self._taken.total()
 
-    def reason(self, engine: str) -> str:
-        """Why a queued run of this engine does not run yet: the machine is not ready, there is no free slot, or none for the
-        engine, or it is about to start."""
+    @property
+    def shares(self) -> Shares:
+        return self._share(self.everywhere)
+
+    def reason(self, engine: str, token: str | None = None) -> str:
+        """Why a queued run of this engine does not run yet: the machine is not ready, its token has as many slots as it may
+        have, there is no free slot, or none for the engine, or it is about to start."""
         if not self.ready:
             return "unready"
+        share = self.shares.of(token)
+        if share is not None and self.held_by(token) >= share:
+            return "token_slots"
         if self.free <= 0:
             return "slots"
         return "engine_slots" if engine in self.full_engines() else "starting"
 
-    def take(self, engine: str) -> bool:
+    def take(self, engine: str, token: str | None = None) -> bool:
         if self.free_of(engine) <= 0:
             return False
         self._taken[engine] += 1
+        self._tokens[token] += 1
         return True
 
-    def release(self, engine: str) -> None:
+    def release(self, engine: str, token: str | None = None) -> None:
         self._taken[engine] -= 1
+        self._tokens[token] -= 1

@@ -67,7 +67,7 @@ ERROR_MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.ORCHESTRATOR_RESTART_INTERRUPTED: "The turn was interrupted more often than it may be restarted: by restarts of the server, by an unusable database, or by a disk that the run itself has filled. The message names the last cause.",
     ErrorCode.ENGINE_NOT_FOUND: "The engine's program is not installed or cannot be started.",
     ErrorCode.ENGINE_AUTH_REQUIRED: "The engine is not signed in, or its key was refused.",
-    ErrorCode.ENGINE_RATE_LIMITED: "The model provider's rate limit was reached, or the quota is used up.",
+    ErrorCode.ENGINE_RATE_LIMITED: "The model provider allows no more for now: rate limit, usage limit, quota, credits or spending cap.",
     ErrorCode.ENGINE_UNREACHABLE: "The engine could not connect to the model provider.",
     ErrorCode.ENGINE_API_ERROR: "The model provider returned an error, refused, or closed the connection.",
     ErrorCode.ENGINE_CRASHED: "The engine ended without its end-of-turn event.",
@@ -337,12 +337,19 @@ def is_temporary(fault: BaseException | None) -> bool:
     return False
 
 
+def is_outage(fault: BaseException) -> bool:
+    """Whether the same work may succeed later: the machine, the database or the disk cannot do it now."""
+    return isinstance(fault, Unavailable | OSError | MemoryError) or is_temporary(fault)
+
+
 def disk_full() -> Unavailable:
     return Unavailable(RefusalCode.DISK_FULL, "the disk is full; free some space and try again")
 
 
-def shortage(fault: OSError) -> Unavailable:
-    message = f"this machine is short of resources at the moment ({fault.strerror or fault}); try again"
+def shortage(fault: Exception) -> Unavailable:
+    """The refusal for a fault that `is_temporary`."""
+    cause = (fault.strerror if isinstance(fault, OSError) else None) or fault
+    message = f"this machine is short of resources at the moment ({cause}); try again"
     return Unavailable(RefusalCode.RESOURCE_SHORTAGE, message)
 
 

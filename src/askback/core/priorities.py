@@ -1,4 +1,7 @@
-"""The order of the queue: higher priorities first, and first come, first served within one."""
+"""The order of the queue: higher priorities first. Within one, the parties take turns, and each is served in order.
+
+The party that was served longest ago is next. A party is a token, or all runs without a token together.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,8 @@ def priority(run: Run) -> Priority:
     if run.epoch == 0:
         return Priority.NEW
     return Priority.REPLY if run.next_turn.attempt_number > run.attempt_number else Priority.RESTART
+
+
+def party(run: Run) -> str:
+    """Whose turn it is when the run is served. No token has an empty name."""
+    return run.created_by or ""

@@ -44,7 +44,7 @@ class ProgramFacts:
     """Where a server listens; None if the system chose it."""
     lease_sec: float | None = None
     offer: Mapping[str, Any] = field(default_factory=dict)
-    """What it offers to others: see `installed.fleet.Offer`."""
+    """What it offers to others: see `cluster.fleet.Offer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 from askback.core.actors import Actor
 from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Closing, Interaction
+from askback.core.run_ids import require_run_id
 
 SHARED = ""
 """The owner of a run that any server on the data folder may execute."""
@@ -139,6 +140,9 @@ class Origin:
     at: str | None = None
     """A question: the session is copied as it was when that question was asked, and the run starts with it."""
 
+    def __post_init__(self) -> None:
+        require_run_id(self.run_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workdir:
@@ -253,6 +257,9 @@ class Run:
     finished_at: datetime | None = None
     newer: Mapping[str, str] | None = None
     """The fields of its document that only newer versions know: JSON by name. Last: see `store.sql.rows.stored`."""
+
+    def __post_init__(self) -> None:
+        require_run_id(self.id)
 
     def evolve(self, **changes: Any) -> Run:
         return replace(self, **changes)

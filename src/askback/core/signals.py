@@ -55,6 +55,8 @@ class TurnEnded:
     warnings: tuple[RunWarning, ...] = ()
     kept: str | None = None
     """The archive of the run's files as the turn left them, which is stored already. None: there is none."""
+    process_alive: bool = False
+    """Whether a process of the turn is alive, for the next turn. The run must not be over before it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     ended = run.evolve(
         version=run.version + 1,
         restarts=0,
-        process=run.process if run.sticky else None,
+        process=run.process if run.sticky or (run.cancel_requested and signal.process_alive) else None,
         kept=signal.kept,
         usage=usage,
         warnings=merge_warnings(run.warnings, warnings),
@@ -77,7 +77,10 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     events = event_factory.turn_ended(run, signal, warnings)
     outcome, at = signal.outcome, signal.at
     if run.cancel_requested:
-        return _end_canceled(ended, at, events)
+        if run.sticky or signal.process_alive:
+            # The run is canceled when its process has ended: see `ProcessTreeEnded`.
+            return Decision(run=ended, events=events)
+        return finish(ended, RunState.CANCELED, at, events)
     if (error := _fatal(ended, outcome)) is not None:
         return finish(ended, RunState.FAILED, at, events, error=error)
     match outcome:
@@ -148,11 +151,6 @@ def _no_wait(run: Run) -> RunError | None:
             message="the engine asked a question but named no session to resume",
         )
     return None
-
-
-def _end_canceled(run: Run, at: datetime, events: tuple[NewEvent, ...]) -> Decision:
-    """The process of a sticky run outlives its turn; the run is canceled when `ProcessTreeEnded` arrives."""
-    return Decision(run=run, events=events) if run.sticky else finish(run, RunState.CANCELED, at, events)
 
 
 def _succeed(run: Run, final: Final, at: datetime, events: tuple[NewEvent, ...]) -> Decision:

@@ -96,13 +96,14 @@ class Launch:
     """What to start, as data. User text goes into `stdin` or `files`, never into a bare argument.
 
     `files` are written before every start. Their paths are relative to the engine's home, those of `work_files` to its
-    working directory.
+    working directory. `settings` are JSON files in the home as well: these values, over those of the configured home.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     work_files: Mapping[str, bytes] = field(default_factory=dict)
 
 

@@ -11,12 +11,16 @@ from askback.core.errors import ErrorCode
 from askback.engines.base import Exit, TurnFailed, out_of_bounds
 from askback.engines.protocols.json_lines import as_detail
 
+# Rate, usage window, quota, credits and spending cap: all that an account has no more of for now.
+_LIMIT = re.compile(
+    r"\b4(02|29)\b|rate.?limit|(usage|hour|daily|weekly|monthly) limit|too many requests|quota|resource_exhausted"
+    r"|spend(ing)? (cap|limit)|out of credits|credit balance|credits? .{0,20}(deplet|exhaust)|insufficient (balance|credit|fund)"
+    r"|payment required",
+    re.IGNORECASE,
+)
 # The order matters: a quota message often mentions the key too, and a message about a lost connection the address.
 _SIGNS: tuple[tuple[ErrorCode, re.Pattern[str]], ...] = (
-    (
-        ErrorCode.ENGINE_RATE_LIMITED,
-        re.compile(r"\b429\b|rate.?limit|usage limit|too many requests|quota|resource_exhausted", re.IGNORECASE),
-    ),
+    (ErrorCode.ENGINE_RATE_LIMITED, _LIMIT),
     (
         ErrorCode.ENGINE_AUTH_REQUIRED,
         re.compile(
@@ -62,10 +66,13 @@ def failure_of_status(status: int, words: str) -> ErrorCode:
     match status:
         case 401 | 403:
             return ErrorCode.ENGINE_AUTH_REQUIRED
-        case 429:
+        case 402 | 429:
             return ErrorCode.ENGINE_RATE_LIMITED
         case 0:
             return failure_of(words)
+        # An exhausted balance can be a bad request.
+        case 400 if _LIMIT.search(words):
+            return ErrorCode.ENGINE_RATE_LIMITED
         case _:
             return ErrorCode.ENGINE_API_ERROR
 

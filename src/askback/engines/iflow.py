@@ -16,7 +16,6 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.answers.messages import Pieces
 from askback.engines.base import (
     UUID,
     CallResult,
@@ -39,6 +38,7 @@ from askback.engines.base import (
     why_not,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.messages import Pieces
 from askback.engines.protocols.acp.conversation import AcpConversation
 from askback.engines.protocols.acp.turn import Asking, Dialect
 from askback.engines.protocols.elicitation import Questionnaire, read_questionnaire

@@ -15,7 +15,6 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.renewals import ANY, Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.answers.messages import Messages, Recent
 from askback.engines.base import (
     AssistantMessage,
     CallResult,
@@ -47,6 +46,7 @@ from askback.engines.failures import (
     stopped,
     unknown_session,
 )
+from askback.engines.messages import Messages, Recent
 from askback.engines.model_lists import MAX_MODELS, Dialog, Model, NoModels, distinct, model
 from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from askback.files import beneath
-from askback.files.archive_writer import END, ArchiveLimits
-from askback.files.tree import write_or_skip
+from askback.fs import beneath
+from askback.fs.archive_writer import END, ArchiveLimits
+from askback.fs.tree import write_or_skip
 
 _PIECE = 1 << 20
 _MAX_AT_ONCE = 1 << 20
 """The longest header. A path has at most 4,096 bytes."""
+_MAX_HEADERS = 1 << 19
+"""Bytes of all headers of one entry, with its map of holes: `archive_writer` makes a map of at most 10,000 parts."""
 _MAX_WINDOW = 1 << 27
 _PER_ENTRY = 1 << 16
 """How much an archive may have besides contents, for each entry that is allowed: headers, and the maps of holes."""
@@ -80,6 +82,14 @@ class _Forward:
         self._max_bytes = max_bytes
         self._checkpoint = checkpoint
         self._at = 0
+        self._headers_end = _MAX_HEADERS
+
+    def begin_entry(self) -> None:
+        """What is read until `end_headers` are headers."""
+        self._headers_end = self._at + _MAX_HEADERS
+
+    def end_headers(self) -> None:
+        self._headers_end = self._max_bytes
 
     def tell(self) -> int:
         return self._at
@@ -91,7 +101,7 @@ class _Forward:
         if not 0 <= size <= _MAX_AT_ONCE:
             raise ArchiveDamaged("the archive is damaged: it has an entry that is too long")
         self._checkpoint()
-        if self._at > self._max_bytes:
+        if self._at > min(self._max_bytes, self._headers_end):
             raise ArchiveDamaged("the archive has more bytes than allowed")
         pieces = []
         while size > 0 and (piece := self._stream.read(size)):
@@ -137,7 +147,7 @@ class _Unpacking:
         file = cast("BinaryIO", self._content)
         with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="surrogateescape") as tar:
             last = None
-            while (entry := tar.next()) is not None:
+            while (entry := self._next(tar)) is not None:
                 self._checkpoint()
                 # It remembers every entry otherwise.
                 tar.members.clear()  # type: ignore[attr-defined]
@@ -147,6 +157,12 @@ class _Unpacking:
         if last != END:
             raise ArchiveDamaged("the archive was cut off")
         self._settle()
+
+    def _next(self, tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+        self._content.begin_entry()
+        entry = tar.next()
+        self._content.end_headers()
+        return entry
 
     def _unpack(self, entry: tarfile.TarInfo) -> None:
         parts = entry.name.split("/")

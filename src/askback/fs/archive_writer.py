@@ -4,39 +4,29 @@ Reads through directory descriptors without following a link. Regular files, fol
 and devices are left out, and a hard link becomes a separate file. Holes stay holes. The reader is `archive_reader`.
 """
 
-# pathlib cannot work relative to a directory descriptor.
-# ruff: noqa: PTH101
 from __future__ import annotations
 
-import errno
-import itertools
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.files import beneath
-from askback.files.tree import extents
+from askback.fs.tree import READABLE, extents
+from askback.fs.walk import EntryReplaced, Folder, Tree, closing, open_file, open_tree, read_link
 
 END = "askback.end"
 """The last entry: an archive without it was cut off."""
 LEVEL = 1
 """Of zstandard. Higher levels take ten times as long for a fifth of the size."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PIECE = 1 << 20
 _BLOCK = tarfile.BLOCKSIZE
-_REPLACED = frozenset((errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.ENODEV))
-"""It is a link or a socket now."""
 _MAX_EXTENTS = 10_000
 """A file with more parts than this is packed with its holes as zeros."""
 
-Parts = tuple[str, ...]
-"""A path below the root."""
 State = tuple[int, int, int]
 
 
@@ -74,40 +64,42 @@ def pack(
     import zstandard
 
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
-    with _opened(os.open(root, _FOLDER)) as top, compressor.stream_writer(target, closefd=False) as stream:
-        packing = _Packing(top, stream.write, frozenset(leave_out), limits or ArchiveLimits(), checkpoint)
+    with open_tree(root, need=READABLE) as tree, compressor.stream_writer(target, closefd=False) as stream:
+        packing = _Packing(tree, stream.write, frozenset(leave_out), limits or ArchiveLimits(), checkpoint)
         try:
             for name in names:
-                packing.add(tuple(name.split("/")))
+                packing.add(name)
             packing.end()
         finally:
-            packing.lock_again()
+            tree.lock_again()
 
 
 class _Packing:
     def __init__(
         self,
-        top: int,
+        tree: Tree,
         write: Callable[[bytes], object],
         leave_out: frozenset[str],
         limits: ArchiveLimits,
         checkpoint: Callable[[], None],
     ) -> None:
-        self._top = top
+        self._tree = tree
         self._write = write
         self._leave_out = leave_out
         self._limits = limits
         self._checkpoint = checkpoint
         self._entries = 0
         self._bytes = 0
-        self._unlocked: list[tuple[Parts, int]] = []
-        self._seen: dict[Parts, dict[str, State]] = {}
+        self._seen: dict[str, dict[str, State]] = {}
         """What the files of each folder were when they were packed."""
 
-    def add(self, path: Parts) -> None:
-        with suppress(FileNotFoundError, NotADirectoryError), self._folder(path[:-1]) as folder:
-            for each in self._pack_entry(folder, path):
-                self._pack_tree(each)
+    def add(self, path: str) -> None:
+        above, _, name = path.rpartition("/")
+        with suppress(FileNotFoundError):
+            around = Folder(above, self._tree.reach(above))
+            self._pack_entry(around, name, self._tree.stat(path))
+            for top, status in around.below:
+                self._pack_tree(top, status)
 
     def end(self) -> None:
         """End the archive, and check that nothing was written since its first file was read."""
@@ -115,77 +107,58 @@ class _Packing:
         self._write(bytes(2 * _BLOCK))
         for path, files in self._seen.items():
             self._checkpoint()
-            with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
+            # What was removed meanwhile is as it was at some moment.
+            with suppress(FileNotFoundError):
+                folder = Folder(path, self._tree.folder(path))
                 for name, before in files.items():
-                    # A file that was removed meanwhile is as it was at some moment.
                     with suppress(FileNotFoundError):
-                        _check_same(before, os.stat(name, dir_fd=folder, follow_symlinks=False), (*path, name))
+                        status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                        _check_same(before, status, folder.place(name))
 
-    def lock_again(self) -> None:
-        """Restore the modes of folders that could not be read."""
-        for path, mode in reversed(self._unlocked):
-            with suppress(OSError), self._folder(path) as folder:
-                os.fchmod(folder, mode)
-
-    def _pack_tree(self, top: Parts) -> None:
-        """Without recursion: an engine can nest folders deeper than Python's stack."""
-        pending = [top]
-        while pending:
+    def _pack_tree(self, top: str, status: os.stat_result) -> None:
+        # A folder that was removed meanwhile, or replaced, is empty.
+        for folder in self._tree.walk(top, status, remember=True):
             self._checkpoint()
-            path = pending.pop()
-            # A folder that was removed meanwhile, or replaced, is empty.
-            with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
-                for name in self._names(folder):
-                    with suppress(FileNotFoundError):
-                        pending += self._pack_entry(folder, (*path, name))
+            for name, status in folder.sorted_entries(self._limits.max_entries - self._entries + 1):
+                with suppress(FileNotFoundError):
+                    self._pack_entry(folder, name, status)
 
-    def _pack_entry(self, folder: int, path: Parts) -> Iterator[Parts]:
-        """Pack a file, a link, or a folder without its content. Yields the folder."""
-        name = path[-1]
-        if "/".join(path) in self._leave_out:
+    def _pack_entry(self, folder: Folder, name: str, status: os.stat_result) -> None:
+        """Pack a file, a link, or a folder without its content, which follows."""
+        path = folder.place(name)
+        if path in self._leave_out:
             return
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         self._count(path)
         if stat.S_ISREG(status.st_mode):
-            self._pack_file(folder, path)
+            self._pack_file(folder, name, status)
         elif stat.S_ISLNK(status.st_mode):
             entry = _entry(path, status, tarfile.SYMTYPE)
-            entry.linkname = os.readlink(name, dir_fd=folder)
+            entry.linkname = read_link(folder.fd, name)
             self._header(entry)
         elif stat.S_ISDIR(status.st_mode):
-            self._unlock(folder, path, stat.S_IMODE(status.st_mode))
             self._header(_entry(path, status, tarfile.DIRTYPE))
-            yield path
+            folder.descend(name, status)
 
-    def _names(self, folder: int) -> list[str]:
-        """Sorted. One folder can have more names than fit into memory."""
-        left = self._limits.max_entries - self._entries
-        with os.scandir(folder) as found:
-            names = [entry.name for entry in itertools.islice(found, left + 1)]
-        if len(names) > left:
-            raise self._too_many()
-        return sorted(names)
-
-    def _too_many(self) -> ArchiveRefused:
-        return ArchiveRefused(f"there are more than {self._limits.max_entries:,} files and folders")
-
-    def _count(self, path: Parts) -> None:
+    def _count(self, path: str) -> None:
         self._entries += 1
         if self._entries > self._limits.max_entries:
-            raise self._too_many()
-        if len(path) > self._limits.max_depth:
+            raise ArchiveRefused(f"there are more than {self._limits.max_entries:,} files and folders")
+        if path.count("/") >= self._limits.max_depth:
             raise ArchiveRefused(f"its folders are nested deeper than {self._limits.max_depth} levels")
 
-    def _pack_file(self, folder: int, path: Parts) -> None:
-        with _opened(_open_file(folder, path[-1])) as file:
+    def _pack_file(self, folder: Folder, name: str, listed: os.stat_result) -> None:
+        path = folder.place(name)
+        try:
+            opened = open_file(folder.fd, name, listed, unlock=True)
+        except EntryReplaced:
+            raise TreeChanged(f"{path} was replaced") from None
+        with closing(opened) as file:
             status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                return
             self._pack_content(file, path, status)
             _check_same(_state(status), os.fstat(file), path)
-        self._seen.setdefault(path[:-1], {})[path[-1]] = _state(status)
+        self._seen.setdefault(folder.path, {})[name] = _state(status)
 
-    def _pack_content(self, file: int, path: Parts, status: os.stat_result) -> None:
+    def _pack_content(self, file: int, path: str, status: os.stat_result) -> None:
         parts = _data_ranges(file, status)
         size = sum(end - begin for begin, end in parts)
         self._bytes += size
@@ -208,11 +181,11 @@ class _Packing:
             self._pack_range(file, path, begin, end)
         self._write(bytes(-entry.size % _BLOCK))
 
-    def _pack_range(self, file: int, path: Parts, begin: int, end: int) -> None:
+    def _pack_range(self, file: int, path: str, begin: int, end: int) -> None:
         while begin < end:
             piece = os.pread(file, min(_PIECE, end - begin), begin)
             if not piece:
-                raise TreeChanged(f"{'/'.join(path)} was truncated")
+                raise TreeChanged(f"{path} was truncated")
             self._write(piece)
             begin += len(piece)
             self._checkpoint()
@@ -220,27 +193,9 @@ class _Packing:
     def _header(self, entry: tarfile.TarInfo) -> None:
         self._write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
 
-    def _unlock(self, folder: int, path: Parts, mode: int) -> None:
-        if mode & 0o500 != 0o500:
-            with suppress(PermissionError):
-                beneath.unlock(folder, path[-1])
-                self._unlocked.append((path, mode))
 
-    @contextmanager
-    def _folder(self, path: Parts) -> Iterator[int]:
-        """Raises `NotADirectoryError` for a link, or anything else that is no folder."""
-        folder = os.dup(self._top)
-        try:
-            for part in path:
-                folder, above = _step(folder, part), folder
-                os.close(above)
-            yield folder
-        finally:
-            os.close(folder)
-
-
-def _entry(path: Parts, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo("/".join(path))
+def _entry(path: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
     entry.type = kind
     entry.mode = stat.S_IMODE(status.st_mode) & 0o777
     seconds, nanoseconds = divmod(status.st_mtime_ns, 1_000_000_000)
@@ -265,52 +220,10 @@ def _index(parts: Sequence[tuple[int, int]], size: int) -> bytes:
     return text.encode() + bytes(-len(text) % _BLOCK)
 
 
-def _check_same(before: State, now: os.stat_result, path: Parts) -> None:
+def _check_same(before: State, now: os.stat_result, path: str) -> None:
     if _state(now) != before:
-        raise TreeChanged(f"{'/'.join(path)} was written to")
+        raise TreeChanged(f"{path} was written to")
 
 
 def _state(status: os.stat_result) -> State:
     return status.st_ino, status.st_size, status.st_ctime_ns
-
-
-def _step(folder: int, name: str) -> int:
-    """Open a folder inside an open folder. Changes nothing."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except OSError as error:
-        if error.errno in _REPLACED:
-            raise NotADirectoryError(errno.ENOTDIR, f"{name} is a link") from error
-        raise
-
-
-def _open_file(folder: int, name: str) -> int:
-    """Open a file for reading, even if its engine has made it unreadable."""
-    try:
-        return os.open(name, _FILE, dir_fd=folder)
-    except PermissionError:
-        if not hasattr(os, "O_PATH"):
-            raise
-    except OSError as error:
-        if error.errno in _REPLACED:
-            raise TreeChanged(f"{name} was replaced") from None
-        raise
-    with _opened(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as held:
-        status = os.fstat(held)
-        if not stat.S_ISREG(status.st_mode):
-            raise TreeChanged(f"{name} was replaced")
-        # chmod does not work on an O_PATH descriptor, but on its /proc name. That name is this very file.
-        place = f"/proc/self/fd/{held}"
-        os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
-        try:
-            return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            os.chmod(place, stat.S_IMODE(status.st_mode))
-
-
-@contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)

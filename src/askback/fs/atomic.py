@@ -117,6 +117,7 @@ class RecordFile(Generic[R]):
             yield records
             if records != before:
                 write_private(self._path, msgspec.json.encode(list(records.values())))
+                sync_folder(self._path.parent)
 
     async def current(self, *, exactly: bool = False) -> None:
         """The file is read again as soon as it changes."""

@@ -2,8 +2,8 @@
 
 Paths are walked one component at a time with directory descriptors, and no symlink is followed on any step, including
 the first. Anything that an engine puts in the way is removed. Swapping a component after it was opened has no effect,
-because the next step is relative to the open descriptor. No other module of Askback writes into the folders of a run that
-its engine can change.
+because the next step is relative to the open descriptor. `walk.py` reads and restores whole trees in the same way. No other
+module of Askback works in the folders of a run that its engine can change.
 """
 
 # pathlib cannot work relative to a directory descriptor.
@@ -16,11 +16,12 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from askback.fs.walk import FOLDER, closing, open_folder, open_locked
+
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = 0o700
 _TRIES = 1000
@@ -28,8 +29,6 @@ _TRIES = 1000
 _MAX_DEPTH = 64
 """How many folders may be open at a time while a tree is removed."""
 _PASSES = 10_000
-_LINK = (errno.ELOOP, errno.EMLINK)
-"""What `O_NOFOLLOW` reports for a symlink; it depends on the system."""
 _ONE_NAME = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What linking a file reports where a file system allows only one name, or no more of them."""
 _BUFFER = 1 << 20
@@ -66,15 +65,11 @@ def create(base: Path, name: str) -> Iterator[BinaryIO]:
 def link(base: Path, name: str, leads_to: str, mtime_ns: int | None = None) -> None:
     """Create a symlink below `base`, replacing anything at that path."""
     *folders, last = _parts(name)
-    with _opened(base) as top:
-        folder = _walk(top, folders)
-        try:
-            remove_at(folder, last)
-            os.symlink(leads_to, last, dir_fd=folder)
-            if mtime_ns is not None:
-                os.utime(last, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
-        finally:
-            os.close(folder)
+    with _opened(base) as top, closing(_walk(top, folders)) as folder:
+        remove_at(folder, last)
+        os.symlink(leads_to, last, dir_fd=folder)
+        if mtime_ns is not None:
+            os.utime(last, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
 
 
 def make_folder(base: Path, name: str) -> None:
@@ -85,7 +80,7 @@ def make_folder(base: Path, name: str) -> None:
 
 def settle_folder(base: Path, name: str, mode: int, mtime_ns: int) -> None:
     """Give a folder below `base` its mode and its time, once nothing more is written to it."""
-    with _opened(base) as top, _open_folder(_find, top, _parts(name)) as folder:
+    with _opened(base) as top, closing(_find(top, _parts(name))) as folder:
         os.utime(folder, ns=(mtime_ns, mtime_ns))
         os.fchmod(folder, mode)
 
@@ -102,31 +97,33 @@ def has_folder(base: Path, name: str) -> bool:
 
 def has_file(base: Path, name: str) -> bool:
     """Whether the path is a regular file. Says nothing about what a symlink leads to."""
+    status = status_of(base, name)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def status_of(base: Path, name: str) -> os.stat_result | None:
+    """The status of an entry below `base`, of a symlink itself. None if there is none."""
     *folders, last = _parts(name)
     try:
-        with _opened(base) as top, _open_folder(_find, top, folders) as folder:
-            return stat.S_ISREG(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode)
+        with _opened(base) as top, closing(_find(top, folders)) as folder:
+            return os.stat(last, dir_fd=folder, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return None
 
 
 def move_in(source: Path, base: Path, name: str) -> None:
     """Move a file or folder to a path below `base`, replacing anything there. The engine must not control `source`."""
     *folders, last = _parts(name)
-    with _opened(base) as top:
-        folder = _walk(top, folders)
-        try:
-            remove_at(folder, last)
-            os.rename(source, last, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
+    with _opened(base) as top, closing(_walk(top, folders)) as folder:
+        remove_at(folder, last)
+        os.rename(source, last, dst_dir_fd=folder)
 
 
 def link_file(base: Path, source: str, name: str) -> None:
     """Give a file below `base` a second name below `base`, replacing anything there. Moves it if it can have only one."""
     *above, old = _parts(source)
     *folders, new = _parts(name)
-    with _opened(base) as top, _open_folder(_find, top, above) as holder, _open_folder(_walk, top, folders) as folder:
+    with _opened(base) as top, closing(_find(top, above)) as holder, closing(_walk(top, folders)) as folder:
         remove_at(folder, new)
         try:
             os.link(old, new, src_dir_fd=holder, dst_dir_fd=folder, follow_symlinks=False)
@@ -136,25 +133,16 @@ def link_file(base: Path, source: str, name: str) -> None:
             os.rename(old, new, src_dir_fd=holder, dst_dir_fd=folder)
 
 
-@contextmanager
-def _open_folder(find: Callable[[int, list[str]], int], top: int, parts: list[str]) -> Iterator[int]:
-    folder = find(top, parts)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
-
-
 def remove(base: Path, name: str) -> None:
     """Remove a file, a symlink or a whole folder below `base`, if it exists."""
     *folders, last = _parts(name)
+    # A symlink on the path raises NotADirectoryError: nothing behind it is ours.
     with suppress(FileNotFoundError, NotADirectoryError), _opened(base) as top:
-        # A symlink on the path raises NotADirectoryError: nothing behind it is ours.
-        folder = _find(top, folders)
-        try:
+        # Mostly there is nothing, and then no folder on the path is given permissions.
+        with suppress(PermissionError), closing(_follow(top, folders, open_folder)) as folder:
+            os.stat(last, dir_fd=folder, follow_symlinks=False)
+        with closing(_find(top, folders)) as folder:
             remove_at(folder, last)
-        finally:
-            os.close(folder)
 
 
 def remove_at(folder: int, name: str) -> None:
@@ -166,14 +154,12 @@ def remove_at(folder: int, name: str) -> None:
         return
     with suppress(FileNotFoundError):
         try:
-            top = _step(folder, name)
+            opened = _step(folder, name)
         except NotADirectoryError:
             _unlink(folder, name)
             return
-        try:
+        with closing(opened) as top:
             _empty(top, lambda: _rmdir(folder, name))
-        finally:
-            os.close(top)
 
 
 def _empty(top: int, removed: Callable[[], bool]) -> None:
@@ -202,14 +188,22 @@ def _empty_once(top: int) -> None:
                     pass
                 elif len(open_folders) < _MAX_DEPTH:
                     inner = _step(folder, each)
+                    _check_device(inner, top)
                     open_folders.append((inner, each, iter(os.listdir(inner))))
                 else:
                     # Moving a folder requires write permission on it.
-                    unlock(folder, each)
+                    os.close(open_locked(folder, each, FOLDER, _ALL)[0])
                     os.rename(each, f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=top)
     finally:
         for folder, *_ in open_folders[1:]:
             os.close(folder)
+
+
+def _check_device(folder: int, top: int) -> None:
+    """What is mounted inside a tree does not belong to it."""
+    if os.fstat(folder).st_dev != os.fstat(top).st_dev:
+        os.close(folder)
+        raise OSError(errno.EXDEV, "a folder cannot be removed: another file system is mounted in it")
 
 
 def _rmdir(folder: int, name: str) -> bool:
@@ -263,14 +257,9 @@ def _enter(folder: int, name: str) -> int:
 
 def _created(top: int, folders: list[str], name: str) -> int:
     for _ in range(_TRIES):
-        folder = _walk(top, folders)
-        try:
+        # The folder may be removed meanwhile.
+        with suppress(FileNotFoundError), closing(_walk(top, folders)) as folder:
             return _create(folder, name)
-        except FileNotFoundError:
-            # The folder was removed meanwhile.
-            continue
-        finally:
-            os.close(folder)
     raise Obstructed(f"{name} cannot be written: its folder keeps being removed")
 
 
@@ -284,39 +273,16 @@ def _create(folder: int, name: str) -> int:
 
 
 def _step(folder: int, name: str) -> int:
-    """Open a folder inside an open folder. Raises `NotADirectoryError` for anything else, including symlinks."""
+    """Open a folder inside an open folder, with all permissions. Raises `NotADirectoryError` for anything else."""
     try:
-        try:
-            return _open_unlocked(folder, name)
-        except PermissionError:
-            unlock(folder, name)
-            return _open_unlocked(folder, name)
-    except OSError as error:
-        if error.errno in _LINK:
-            raise NotADirectoryError(errno.ENOTDIR, f"{name} is a symlink") from error
-        raise
-
-
-def _open_unlocked(folder: int, name: str) -> int:
-    fd = os.open(name, _FOLDER, dir_fd=folder)
+        fd = open_folder(folder, name)
+    except PermissionError:
+        return open_locked(folder, name, FOLDER, _ALL)[0]
     mode = stat.S_IMODE(os.fstat(fd).st_mode)
     if mode & _ALL != _ALL:
         with suppress(PermissionError):
             os.fchmod(fd, mode | _ALL)
     return fd
-
-
-def unlock(folder: int, name: str) -> None:
-    """Give ourselves all permissions on a folder that cannot be opened. Follows no symlinks."""
-    if not hasattr(os, "O_PATH"):
-        os.chmod(name, _ALL, dir_fd=folder, follow_symlinks=False)
-        return
-    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        # fchmod does not work on an O_PATH descriptor, but chmod on its /proc name does.
-        os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(os.fstat(fd).st_mode) | _ALL)  # noqa: PTH101
-    finally:
-        os.close(fd)
 
 
 def _unlink(folder: int, name: str) -> bool:
@@ -334,13 +300,8 @@ def _unlink(folder: int, name: str) -> bool:
     return True
 
 
-@contextmanager
-def _opened(base: Path) -> Iterator[int]:
-    fd = os.open(base, _FOLDER)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _opened(base: Path) -> AbstractContextManager[int]:
+    return closing(os.open(base, FOLDER))
 
 
 def _parts(name: str) -> list[str]:

@@ -8,7 +8,6 @@ and links that stay inside the tree are copied; links that lead out, sockets, pi
 # ruff: noqa: PTH102, PTH115, PTH116, PTH211
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
@@ -16,15 +15,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.files import beneath
-from askback.files.tree import Cloner
+from askback.fs import beneath
+from askback.fs.tree import Cloner
+from askback.fs.walk import FILE, Folder, closing, open_file, open_tree, read_link
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK = 1 << 20
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_REPLACED = frozenset((errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENXIO, errno.ENODEV))
-"""Nothing is there any more, it is no longer a link, or it is a link or a socket now."""
 
 
 def copy_plain_tree(source: Path, target: Path) -> None:
@@ -48,7 +44,7 @@ def copy_plain_tree(source: Path, target: Path) -> None:
 
 
 def _copy_plain_file(source: str, target: str) -> None:
-    file = os.open(source, _FILE)
+    file = os.open(source, FILE)
     try:
         status = os.fstat(file)
         copy = os.open(target, _NEW_FILE, stat.S_IMODE(status.st_mode))
@@ -108,39 +104,38 @@ class TreeCopy:
         beneath.make_folder(self._base, name)
         with ExitStack() as opened:
             try:
-                top = opened.enter_context(_below(root, path))
+                tree = opened.enter_context(open_tree(root, *path.split("/")))
             except FileNotFoundError:
                 return
-            pending: list[tuple[str, ...]] = [()]
-            while pending:
+            except (NotADirectoryError, PermissionError):
+                # A link, or something else that an engine put in the place of the folder.
+                raise CopyRefused(f"{path} is not a folder that can be read") from None
+            for folder in tree.walk(failed=_refuse):
                 self._checkpoint()
-                pending += self._copy_folder(top, pending.pop(), name, rules)
+                self._copy_folder(folder, name, rules)
 
     def sync(self) -> None:
         """Make the copies durable. At the end, because that is several times faster than one by one."""
         for name in self._made:
-            with _opened(os.open(self._base / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
+            with closing(os.open(self._base / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
                 os.fsync(fd)
 
-    def _copy_folder(self, top: int, path: tuple[str, ...], name: str, rules: CopyRules) -> Iterator[tuple[str, ...]]:
-        """Copy the files and links of one folder, and yield its folders."""
-        with _reading(path):
-            opened = _open_folder(top, path)
-        with _opened(opened) as folder, os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                if not path and entry.name.casefold() in rules.leave_out:
-                    continue
-                self._count(len(path))
-                with _reading((*path, entry.name)):
-                    status = entry.stat(follow_symlinks=False)
-                target = "/".join((name, *path, entry.name))
+    def _copy_folder(self, folder: Folder, top: str, rules: CopyRules) -> None:
+        """Copy the files and links of one folder. Its folders follow."""
+        depth = folder.depth
+        for name, status in folder.sorted_entries(self._limits.max_entries - self._entries + 1):
+            if not depth and name.casefold() in rules.leave_out:
+                continue
+            self._count(depth)
+            target = f"{top}/{folder.place(name)}"
+            with _reading(target):
                 if stat.S_ISDIR(status.st_mode):
                     beneath.make_folder(self._base, target)
-                    yield (*path, entry.name)
+                    folder.descend(name, status)
                 elif stat.S_ISREG(status.st_mode):
-                    self._copy_file(folder, entry.name, target)
+                    self._copy_file(folder.fd, name, status, target)
                 elif stat.S_ISLNK(status.st_mode) and rules.links:
-                    self._copy_link(folder, entry.name, len(path), target)
+                    self._copy_link(folder.fd, name, depth, target)
 
     def _count(self, depth: int) -> None:
         self._entries += 1
@@ -149,16 +144,14 @@ class TreeCopy:
         if depth > self._limits.max_depth:
             raise CopyRefused(f"its folders are nested deeper than {self._limits.max_depth} levels")
 
-    def _copy_file(self, folder: int, name: str, target: str) -> None:
+    def _copy_file(self, folder: int, name: str, listed: os.stat_result, target: str) -> None:
         try:
-            with _reading((target,)):
-                fd = os.open(name, _FILE, dir_fd=folder)
+            opened = open_file(folder, name, listed)
         except PermissionError:
             raise CopyRefused(f"{target} cannot be read") from None
-        with _opened(fd) as source:
+        with closing(opened) as source:
             status = os.fstat(source)
-            if stat.S_ISREG(status.st_mode):
-                self.copy_open_file(source, target, stat.S_IMODE(status.st_mode) & 0o777, status.st_mtime_ns)
+            self.copy_open_file(source, target, stat.S_IMODE(status.st_mode) & 0o777, status.st_mtime_ns)
 
     def copy_open_file(self, source: int, target: str, mode: int, mtime_ns: int) -> None:
         """Copy an open regular file."""
@@ -185,8 +178,7 @@ class TreeCopy:
             raise CopyRefused("the disk has too little free space (limits.disk_reserve)")
 
     def _copy_link(self, folder: int, name: str, depth: int, target: str) -> None:
-        with _reading((target,)):
-            leads_to = os.readlink(name, dir_fd=folder)
+        leads_to = read_link(folder, name)
         if stays_inside(leads_to, depth):
             beneath.link(self._base, target, leads_to)
 
@@ -202,41 +194,14 @@ def stays_inside(leads_to: str, depth: int) -> bool:
 
 
 @contextmanager
-def _reading(path: tuple[str, ...]) -> Iterator[None]:
+def _reading(path: str) -> Iterator[None]:
     """Raise `SourceChanged` if something else is where an entry was listed."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _REPLACED:
-            raise
-        raise SourceChanged(f"{'/'.join(path)} was changed while it was copied") from None
+    except FileNotFoundError:
+        raise SourceChanged(f"{path} was changed while it was copied") from None
 
 
-@contextmanager
-def _below(root: Path, path: str) -> Iterator[int]:
-    with _opened(os.open(root, _FOLDER)) as top, _opened(_open_folder(top, tuple(path.split("/")))) as folder:
-        yield folder
-
-
-def _open_folder(top: int, path: tuple[str, ...]) -> int:
-    folder = os.dup(top)
-    for part in path:
-        try:
-            below = os.open(part, _FOLDER, dir_fd=folder)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            # A link, or something else that an engine put in the place of the folder.
-            raise CopyRefused(f"{'/'.join(path)} is not a folder that can be read") from None
-        finally:
-            os.close(folder)
-        folder = below
-    return folder
-
-
-@contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _refuse(path: str, error: OSError) -> None:
+    with _reading(path):
+        raise CopyRefused(f"{path} is not a folder that can be read") if isinstance(error, PermissionError) else error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.atomic import Record, RecordFile, write_beside
+from askback.fs.atomic import Record, RecordFile, sync_folder, write_beside
 
 R = TypeVar("R", bound=Record)
 
@@ -99,6 +99,7 @@ def stored_secret(path: Path) -> str:
     with suppress(FileExistsError):
         os.link(fresh, path)
     fresh.unlink()
+    sync_folder(path.parent)
     return _read_secret(path)
 
 

@@ -1,7 +1,4 @@
-"""Lists, copies and removes trees that an engine can write to. Follows no symlinks, and unlocks folders.
-
-Nothing here recurses, since an engine can nest folders deeper than Python's stack.
-"""
+"""Lists and removes whole trees that an engine can write to, and copies the contents of files."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO
 
-from askback.files.beneath import remove_at
+from askback.fs.beneath import remove_at
+from askback.fs.walk import Tree, closing
 
 READABLE = 0o500
 WRITABLE = 0o700
@@ -30,66 +28,33 @@ class Listing:
     folders: dict[str, os.stat_result] = field(default_factory=dict)
     files: dict[str, os.stat_result] = field(default_factory=dict)
     links: dict[str, os.stat_result] = field(default_factory=dict)
-    specials: list[str] = field(default_factory=list)
+    specials: dict[str, os.stat_result] = field(default_factory=dict)
     """Sockets, pipes and devices."""
-    unlocked: list[tuple[Path, int]] = field(default_factory=list)
-    """Folders that were given more permissions, with their original modes."""
 
 
-def list_tree(base: Path, need: int) -> Listing:
-    """List a tree. Adds the permissions `need` to every folder that lacks them."""
+def list_tree(tree: Tree) -> Listing:
+    """List a whole tree. A folder that was removed or replaced meanwhile is left out."""
     listing = Listing()
-    status = base.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(f"{base} is no longer a folder; something else was put in its place")
-    pending = [("", status)]
-    while pending:
-        path, status = pending.pop()
-        _unlock(base / path, stat.S_IMODE(status.st_mode), need, listing)
-        # A folder that was removed meanwhile is left out.
-        with suppress(FileNotFoundError), os.scandir(base / path) as entries:
-            listing.folders[path] = status
-            pending += _sort(f"{path}/" if path else "", entries, listing)
+    kinds = {stat.S_IFREG: listing.files, stat.S_IFLNK: listing.links}
+    for folder in tree.walk(remember=True):
+        listing.folders[folder.path] = tree.listed[folder.path]
+        prefix = folder.place("")
+        for name, status in folder.entries():
+            kind = stat.S_IFMT(status.st_mode)
+            if kind == stat.S_IFDIR:
+                folder.descend(name, status)
+            else:
+                kinds.get(kind, listing.specials)[prefix + name] = status
     return listing
-
-
-def lock_again(listing: Listing) -> None:
-    for path, mode in reversed(listing.unlocked):
-        with suppress(FileNotFoundError):
-            path.chmod(mode)
 
 
 def remove_tree(base: Path) -> None:
     """Remove a tree, even if an engine has taken permissions away or replaced the folder with something else."""
-    with suppress(FileNotFoundError):
-        parent = os.open(base.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            remove_at(parent, base.name)
-        finally:
-            os.close(parent)
-
-
-def _unlock(folder: Path, mode: int, need: int, listing: Listing) -> None:
-    if mode & need != need:
-        with suppress(PermissionError, FileNotFoundError):
-            folder.chmod(mode | need)
-            listing.unlocked.append((folder, mode))
-
-
-def _sort(prefix: str, entries: Iterator[os.DirEntry[str]], listing: Listing) -> Iterator[tuple[str, os.stat_result]]:
-    """Record all entries of one folder, and yield its subfolders."""
-    for entry in entries:
-        path = prefix + entry.name
-        with suppress(FileNotFoundError):
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode):
-                yield path, status
-            elif stat.S_ISREG(status.st_mode):
-                listing.files[path] = status
-            elif stat.S_ISLNK(status.st_mode):
-                listing.links[path] = status
-            else:
-                listing.specials.append(path)
+    with (
+        suppress(FileNotFoundError),
+        closing(os.open(base.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent,
+    ):
+        remove_at(parent, base.name)
 
 
 _FICLONE = 0x40049409

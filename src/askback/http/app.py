@@ -13,25 +13,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.http import (
-    audit_routes,
-    catalog,
-    files,
-    openapi,
-    problems,
-    push_routes,
-    questions,
-    runs,
-    session_routes,
-    statistics,
-    token_routes,
-)
-from askback.http.auth import Current, Gate, MainToken, SignInPages
+from askback.access.failed_sign_ins import FailedSignIns
+from askback.access.grants import TokenDirectory
+from askback.http import openapi, problems
+from askback.http.auth import Current, Gate, SignInPages
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
-from askback.http.failed_sign_ins import FailedSignIns
 from askback.http.origins import Origins
 from askback.http.quotas import RateCap, RequestRate
+from askback.http.routes import audit as audit_routes
+from askback.http.routes import catalog, files, questions, runs, statistics
+from askback.http.routes import push as push_routes
+from askback.http.routes import sessions as session_routes
+from askback.http.routes import tokens as token_routes
 from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
 
@@ -91,7 +85,7 @@ def application(
     context: Context,
     *,
     pages: SignInPages,
-    tokens: MainToken,
+    tokens: TokenDirectory,
     current: Current,
     failures: FailedSignIns,
     origins: Iterable[str] = (),
@@ -100,7 +94,7 @@ def application(
     rate = RequestRate(context.quotas)
     entrance = SignIn(
         find=tokens,
-        holder=tokens.holder,
+        holder=tokens.admitted,
         sessions=context.sessions,
         invitations=context.invitations,
         addresses=context.addresses,

@@ -4,28 +4,29 @@ no body is read.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request, cookie_parser
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from askback.core.access import AccessScope as AccessScope
+from askback.access.failed_sign_ins import FailedSignIns
+from askback.access.grants import Grant, Lookup, SessionLookup
 from askback.core.actors import Caller, Via
 from askback.core.errors import Unavailable
 from askback.core.token_names import MAIN as MAIN
 from askback.http.addresses import Addresses
-from askback.http.failed_sign_ins import FailedSignIns
+from askback.http.cookies import cookie
 from askback.http.problems import RequestCode, problem, refused
-from askback.links import ANSWER_PAGE, ANSWERS, Link, Links
+from askback.runs.links import ANSWER_PAGE, ANSWERS, Links
 from askback.text.formatting import one_line
+
+log = logging.getLogger(__name__)
 
 ENTER = "/enter"
 """Creates a browser session from a token."""
@@ -39,29 +40,6 @@ VIA_HEADER = "askback-via"
 _PROTOCOLS = frozenset({Via.MCP, Via.ACP})
 _OPEN = frozenset({"/healthz", "/readyz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """The identity and the rights of a caller."""
-
-    name: str
-    scopes: frozenset[AccessScope]
-    token_digest: str = ""
-    """Of the token, or of the token that created the session."""
-    session_id: str | None = None
-    link: Link | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """If there are any, the caller sees only runs that have all of them."""
-
-    @property
-    def owner(self) -> str:
-        """Whose quotas count: the token's, or those of this link alone. No token has a name with a space."""
-        return self.name if self.link is None else f"link {self.link.run_id} {self.link.id}"
-
-    def allows(self, *scopes: AccessScope) -> bool:
-        """Whether it has one of these scopes."""
-        return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
 USER_HEADER = "askback-user"
@@ -101,14 +79,8 @@ def address_of(scope: Scope) -> str | None:
     return None if client is None else str(client[0])
 
 
-Lookup = Callable[[str], "Grant | None"]
-"""Finds the grant of a valid token."""
-SessionLookup = Callable[[str, str], "Grant | None"]
-"""Finds the grant of a valid session for a host."""
-
-
 class Current(Protocol):
-    """Waits until it is known which tokens, sessions and invitations are valid; see `files.records.Records`."""
+    """Waits until it is known which tokens, sessions and invitations are valid; see `fs.records.Records`."""
 
     async def __call__(self, *, exactly: bool = False) -> None: ...
 
@@ -159,36 +131,6 @@ class SignInPages(Protocol):
     def signed_in(self, scope: Scope, target: str) -> Response:
         """Opens the page after the sign-in. Not an HTTP redirect: a browser would not send the new cookie."""
         ...
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MainToken:
-    """The server's own token, which allows everything, and the further tokens, by their digests."""
-
-    token: str
-    further: Callable[[str], Grant | None]
-    further_digests: Callable[[], frozenset[str]]
-
-    def __call__(self, given: str) -> Grant | None:
-        return self.holder(digest(given)) if given else None
-
-    def holder(self, token_digest: str) -> Grant | None:
-        """The grant of the token with this digest, if it is valid."""
-        if hmac.compare_digest(token_digest, digest(self.token)):
-            return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
-        return self.further(token_digest)
-
-    @property
-    def main_digest(self) -> str:
-        return digest(self.token)
-
-    def digests(self) -> frozenset[str]:
-        """The digests of all tokens, including expired ones."""
-        return self.further_digests() | {digest(self.token)}
 
 
 class Gate:
@@ -274,11 +216,11 @@ class Gate:
         if (held := _link_in(scope["path"])) is not None:
             link = self._links.read(held)
             return None if link is None else Grant(name="link", scopes=frozenset(), link=link)
-        cookie = self._cookie(headers)
-        return self._find_session(cookie, host_of(headers)) if cookie else None
+        secret = self._cookie(headers)
+        return self._find_session(secret, host_of(headers)) if secret else None
 
     def _cookie(self, headers: Mapping[str, str]) -> str | None:
-        return cookie_parser(headers.get("cookie", "")).get(self._addresses.cookie_name(host_of(headers)))
+        return cookie(headers.get("cookie", ""), self._addresses.cookie_name(host_of(headers)))
 
     def _refused(self, scope: Scope, headers: Mapping[str, str]) -> Response:
         """401, or 429 after too many failed attempts. A request without credentials is not an attempt."""

@@ -16,10 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from askback.background.pools import Pool
 from askback.core.errors import RefusalCode, Unavailable
 from askback.http.auth import check_still_valid
 from askback.http.problems import problem
-from askback.process.pools import Pool
 from askback.wire.base import Shape
 from askback.wire.reading import read_body
 
@@ -30,7 +30,9 @@ FORM = "multipart/form-data"
 THREAD_BYTES = 65_536
 """A larger body is decoded in a thread."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_REPLY_BYTES = 2 << 20
+_REPLY_BYTES = 7 << 20
+"""A reply of 1 MB takes six times as much if a client escapes every character."""
+_CALL_BYTES = 2 << 20
 _SMALL_BYTES = 256 << 10
 _LARGE_BYTES = 1 << 20
 
@@ -49,7 +51,7 @@ class BodyLimits:
     def __post_init__(self) -> None:
         of_path = {
             "/v1/runs": self.run_bytes,
-            "/mcp": min(self.run_bytes, _REPLY_BYTES),
+            "/mcp": min(self.run_bytes, _CALL_BYTES),
             "/v1/uploads": self.upload_bytes,
             "/v1/skills": self.upload_bytes,
         }

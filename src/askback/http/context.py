@@ -14,35 +14,37 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from askback.access.grants import Grant
+from askback.access.push_subscriptions import Push
+from askback.access.sessions import Sessions
+from askback.access.token_uses import TokenUses
+from askback.access.tokens import Tokens
+from askback.background.pools import Pools
 from askback.core import runs
+from askback.core.access import AccessScope
 from askback.core.actors import Actor
 from askback.core.errors import Forbidden, Invalid, RefusalCode
 from askback.core.labels import read_labels
+from askback.core.run_ids import parse_run_id
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import EVERY_DELIVERY, MIN_REQUESTED_SEC, DeliveryView, Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
 from askback.http.audit_trail import AuditTrail
-from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import BodyLimits, BodyMemory
-from askback.http.invitations import Invitations
-from askback.http.metrics import Metrics
-from askback.http.push_subscriptions import Push
 from askback.http.quotas import MAIN, Quotas
-from askback.http.sessions import Sessions
+from askback.http.routes.invitations import Invitations
 from askback.http.streams import Streams
-from askback.http.token_uses import TokenUses
-from askback.http.tokens import Tokens
-from askback.links import Links
-from askback.process.pools import Pools
-from askback.process.uploads import Uploads
-from askback.service import Service
+from askback.runs.links import Links
+from askback.runs.service import Service
+from askback.runs.submission import Submission
 from askback.store.base import IdempotencyKey
-from askback.submission import Submission
+from askback.telemetry.metrics import Metrics
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
 from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateHeaders, WebhookCreate
 from askback.wire.runs import Run
 from askback.wire.server import Health, Readiness, Worker
+from askback.workspace.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,7 +174,7 @@ def _origin(given: FromRun, grant: Grant) -> runs.Origin:
         raise Forbidden(
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
         )
-    return runs.Origin(run_id=given.run_id, files=given.files, session=given.session, at=given.at)
+    return runs.Origin(run_id=parse_run_id(given.run_id), files=given.files, session=given.session, at=given.at)
 
 
 def _is_upload(value: Any) -> bool:
@@ -183,7 +185,7 @@ def body_digest(body: RunCreate, key: bytes = b"") -> str:
     """The same for equal bodies, whatever the order of their fields. Fields that are not set do not count, so that a new
     optional field does not change the digest of a body without it.
     """
-    given = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) not in (None, {}, ())}
+    given = _given_fields(body)
     if body.from_run is not None:
         given["from_run"] = _given_fields(body.from_run)
     if body.webhooks:
@@ -199,7 +201,13 @@ def body_digest(body: RunCreate, key: bytes = b"") -> str:
 
 
 def _given_fields(part: Shape) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(part).items() if value not in (None, False)}
+    """The fields that differ from their defaults: an answer may be false or 0, and no labels are not the usual ones."""
+    fields = msgspec.structs.fields(part)
+    return {each.name: value for each in fields if (value := getattr(part, each.name)) != _default(each)}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def json_response(

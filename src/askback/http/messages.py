@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from askback.background.pools import Pool
 from askback.core.errors import AskbackError
 from askback.http.bodies import BodyMemory, Checked
 from askback.http.context import json_response
 from askback.http.problems import default_code, retry_after, status_of
-from askback.process.pools import Pool
 
 METHOD = "askback.rpc_method"
 """The key of the ASGI scope with the method of the message; None for a response."""

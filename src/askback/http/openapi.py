@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from askback import __version__
+from askback.core.access import AccessScope
 from askback.core.actors import Via
 from askback.core.audit import Action
 from askback.core.changes import ChangeStatus, NoSummary
@@ -19,7 +20,6 @@ from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import DeliveryReason, WebhookKind
-from askback.http.auth import AccessScope
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
 from askback.http.routing import Access, Code, Operation
 from askback.wire.base import Shape
@@ -80,6 +80,7 @@ _MACHINE = tuple(
     code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE
 )
 _ALWAYS = (
+    RequestCode.REQUEST_MALFORMED,
     RequestCode.UNAUTHORIZED,
     RequestCode.TOO_MANY_FAILED_SIGN_INS,
     RequestCode.FORBIDDEN,

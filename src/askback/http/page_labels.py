@@ -7,6 +7,8 @@ import hashlib
 import hmac
 from collections.abc import Callable
 
+from askback.core.errors import Unavailable
+
 _CHARACTERS = 26
 """130 bits in base32."""
 
@@ -34,7 +36,12 @@ class PageLabels:
     def _current(self) -> dict[str, str]:
         """Computed again only if the tokens have changed: anybody can send unknown labels."""
         digests, by_label = self._cached
-        if (found := self._digests()) != digests:
+        try:
+            found = self._digests()
+        except Unavailable:
+            # Those of before; which of them are valid is asked for each.
+            return by_label
+        if found != digests:
             by_label = {self.of(each): each for each in found}
             self._cached = (found, by_label)
         return by_label

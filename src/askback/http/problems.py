@@ -27,6 +27,7 @@ from askback.core.errors import (
     RefusalCode,
     Unavailable,
     disk_full,
+    is_temporary,
     shortage,
 )
 from askback.wire.base import Actor as WireActor
@@ -64,7 +65,7 @@ class RequestCode(StrEnum):
 REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
     RequestCode.REQUEST_MALFORMED: (
         HTTPStatus.BAD_REQUEST,
-        "The request cannot be parsed as HTTP, as JSON or as a form.",
+        "The request cannot be parsed as HTTP, as JSON or as a form, or its line and headers are longer than 16 KB or more than 100.",
     ),
     RequestCode.UNAUTHORIZED: (
         HTTPStatus.UNAUTHORIZED,
@@ -77,7 +78,7 @@ REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
     RequestCode.BODY_TOO_LARGE: (
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "The body is too large, or contains more values than `limits.body_values`. The maximum is `limits.body` for a run, "
-        "`limits.upload` for files, 2 MB for a reply or a call at `/mcp`, and 256 KB for everything else.",
+        "`limits.upload` for files, 7 MB for a reply, 2 MB for a call at `/mcp`, and 256 KB for everything else.",
     ),
     RequestCode.MEDIA_TYPE_UNSUPPORTED: (
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -229,6 +230,14 @@ async def _os_error(request: Request, error: Exception) -> Response:
     return refused(disk_full())
 
 
+async def _runtime_error(request: Request, error: Exception) -> Response:
+    """A thread cannot be started: Python has no other type for it."""
+    assert isinstance(error, RuntimeError)
+    if is_temporary(error):
+        return refused(shortage(error))
+    raise error
+
+
 async def _memory_error(request: Request, error: Exception) -> Response:
     return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, "this machine is short of memory; try again"))
 
@@ -247,6 +256,7 @@ HANDLERS: dict[Any, ExceptionHandler] = {
     Mismatch: _invalid,
     HTTPException: _http_error,
     OSError: _os_error,
+    RuntimeError: _runtime_error,
     MemoryError: _memory_error,
     ClientDisconnect: _client_left,
     Exception: _bug,

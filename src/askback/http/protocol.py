@@ -1,14 +1,16 @@
-"""HTTP connections below ASGI: uvicorn's protocol with our limits on headers, slow clients and connections."""
+"""HTTP connections below ASGI: uvicorn's protocol with our limits on headers, parsing, slow clients and connections."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from askback.http.app import SAFE_HEADERS
@@ -19,6 +21,103 @@ HEAD_SEC = 20.0
 """How long a client may take to send the head of a request, which includes its token."""
 REST_SEC = 2.0
 """How long a refused client may continue to send its body. Closing at once could hide the response from it."""
+
+
+MAX_HEAD_BYTES = 16_384
+"""Of the request line and all headers together."""
+MAX_HEADERS = 100
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_EVENTS = 32
+"""How many parts of a request are parsed for one connection before it is the turn of another."""
+_PARSE_SEC = 0.002
+"""How long requests are parsed before the event loop does something else."""
+_SMALL_BYTES = 16_384
+
+
+class _Http(h11.Connection):
+    """Parses a limited number of events, and refuses every head that is too long or has too many headers.
+
+    h11 itself parses everything that has arrived, and refuses a long head only if it is incomplete.
+    """
+
+    events_left = 0
+    has_more = False
+    """Whether parsing ended at the limit."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        self.has_more = self.events_left == 0
+        if self.has_more:
+            return h11.NEED_DATA
+        self.events_left -= 1
+        if self.their_state is h11.IDLE:
+            self._check_head(self.trailing_data[0])
+        return super().next_event()
+
+    def _check_head(self, received: bytes) -> None:
+        end = _END_OF_HEAD.search(received, 0, MAX_HEAD_BYTES)
+        if end is None and len(received) > MAX_HEAD_BYTES:
+            raise h11.RemoteProtocolError("the head is too long")
+        if received.count(b"\n", 0, end.start() if end else MAX_HEAD_BYTES) > MAX_HEADERS:
+            raise h11.RemoteProtocolError("the head has too many headers")
+
+
+class _Flow(FlowControl):
+    """Reads from a client while uvicorn has room for it, and the parser has caught up."""
+
+    _full = False
+    _behind = False
+
+    def pause_reading(self) -> None:
+        self._full = True
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        self._full = False
+        if not self._behind:
+            super().resume_reading()
+
+    def set_behind(self, behind: bool) -> None:
+        self._behind = behind
+        if behind:
+            super().pause_reading()
+        elif not self._full:
+            super().resume_reading()
+
+
+class _Parsing:
+    """Lets connections take turns in parsing what they have received, for a few milliseconds in each pass of the loop.
+
+    One client can send tens of thousands of parts in one packet, and there can be hundreds of such clients.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[ConnectionProtocol, None] = {}
+        self._scheduled = False
+
+    def add(self, connection: ConnectionProtocol) -> None:
+        self._waiting[connection] = None
+        if not self._scheduled:
+            self._scheduled = True
+            connection.loop.call_soon(self._run, connection.loop)
+
+    def __contains__(self, connection: ConnectionProtocol) -> bool:
+        return connection in self._waiting
+
+    def discard(self, connection: ConnectionProtocol) -> None:
+        self._waiting.pop(connection, None)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        until = loop.time() + _PARSE_SEC
+        self._scheduled = False
+        try:
+            while self._waiting and loop.time() < until:
+                connection = next(iter(self._waiting))
+                del self._waiting[connection]
+                connection.parse()
+        finally:
+            if self._waiting and not self._scheduled:
+                self._scheduled = True
+                loop.call_soon(self._run, loop)
 
 
 class _InvalidRequests(logging.Filter):
@@ -45,18 +144,38 @@ class ConnectionProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _all: Connections
+    _flow: _Flow
+    conn: _Http
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = _Http(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = self._flow = _Flow(transport)
         self._all.add(self)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > _SMALL_BYTES or self in self._all.parsing:
+            self._flow.set_behind(True)
         super().data_received(data)
-        self._watch()
 
     def handle_events(self) -> None:
+        """There is something to parse."""
+        self._all.parsing.add(self)
+
+    def parse(self) -> None:
+        """Parse some of what has arrived."""
+        if self.transport.is_closing():
+            return
+        self.conn.events_left = _EVENTS
         super().handle_events()
+        if self.conn.has_more:
+            self._all.parsing.add(self)
+        self._flow.set_behind(self.conn.has_more)
+        self._watch()
         if self.scope is not None:
             extensions: dict[str, Any] = self.scope.setdefault("extensions", {})
             extensions[WRITE] = self.write_part
@@ -91,12 +210,16 @@ class ConnectionProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._all.remove(self)
+        self._all.parsing.discard(self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """An invalid request never reaches the application."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problem(HTTPStatus.BAD_REQUEST, "not a valid HTTP request, or its head is too long")
+            why = (
+                f"not a valid HTTP request, or its head has more than {MAX_HEAD_BYTES:,} bytes or {MAX_HEADERS} headers"
+            )
+            answer = problem(HTTPStatus.BAD_REQUEST, why)
             headers = [*answer.raw_headers, *SAFE_HEADERS, (b"connection", b"close")]
             self._write(h11.Response(status_code=400, headers=headers, reason=b"Bad Request"))
             self._write(h11.Data(data=bytes(answer.body)))
@@ -162,6 +285,7 @@ class Connections:
     """
 
     def __init__(self, *, max_unauthenticated: int, max_total: int) -> None:
+        self.parsing = _Parsing()
         self._max_unauthenticated = max_unauthenticated
         self._max_total = max_total
         self._all: dict[Connection, int] = {}

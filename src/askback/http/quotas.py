@@ -1,4 +1,5 @@
-"""Quotas of a token. The request rate is enforced here, open runs and uploads where they are stored.
+"""Quotas of a token. The request rate is enforced here, open runs and uploads where they are stored, and slots where runs
+are claimed.
 
 Each link to a question counts separately. The server's own token has no quota unless the settings define one.
 """
@@ -14,9 +15,9 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.access.grants import Grant
 from askback.core.errors import RefusalCode
-from askback.http.auth import MAIN as MAIN
-from askback.http.auth import Grant
+from askback.core.token_names import MAIN as MAIN
 from askback.http.problems import problem, status_of
 
 _BURST_SEC = 10.0

@@ -15,19 +15,20 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope
 
+from askback.access.grants import Grant, Lookup, digest
+from askback.access.sessions import Sessions
 from askback.core.actors import Caller, Via
 from askback.core.audit import Action
 from askback.http.addresses import Addresses
 from askback.http.audit_trail import AuditTrail, Changed
-from askback.http.auth import ENTER, Grant, Lookup, SignInPages, address_of, digest, headers_of, host_of, query_of
+from askback.http.auth import ENTER, SignInPages, address_of, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
-from askback.http.invitations import Invitations
+from askback.http.cookies import cookie
 from askback.http.quotas import RequestRate
-from askback.http.sessions import Sessions
+from askback.http.routes.invitations import Invitations
 
 CODE_SEC = 300.0
 """How long a code is valid: the user may have to read a notice first."""
@@ -119,8 +120,8 @@ class SignIn:
         return self.pages.confirmation_page(scope, name=grant.name, token=token)
 
     def _is_somebody_else(self, scope: Scope, grant: Grant) -> bool:
-        cookie = self._cookie(scope)
-        present = None if cookie is None else self.sessions.find(cookie, host_of(headers_of(scope)))
+        secret = self._cookie(scope)
+        present = None if secret is None else self.sessions.find(secret, host_of(headers_of(scope)))
         return present is not None and present.token_digest != grant.token_digest
 
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
@@ -150,7 +151,7 @@ class SignIn:
         usable = {page_host} | ({host} & self.addresses.hosts)
         code = self.codes.make(grant.token_digest, frozenset(usable), target, invited=invited)
         response = self.pages.to_page_host(scope, origin=f"http://{page_host}", code=code)
-        if _OLD_COOKIE in cookie_parser(headers_of(scope).get("cookie", "")):
+        if cookie(headers_of(scope).get("cookie", ""), _OLD_COOKIE) is not None:
             response.delete_cookie(_OLD_COOKIE, httponly=True, samesite="strict")
         return response
 
@@ -176,8 +177,8 @@ class SignIn:
 
     def _already(self, scope: Scope) -> Response | None:
         """Redirects a user who is already signed in."""
-        cookie = self._cookie(scope)
-        signed_in = cookie is not None and self.sessions.find(cookie, host_of(headers_of(scope))) is not None
+        secret = self._cookie(scope)
+        signed_in = secret is not None and self.sessions.find(secret, host_of(headers_of(scope))) is not None
         return RedirectResponse("/", HTTPStatus.SEE_OTHER) if signed_in else None
 
     async def _entered(self, scope: Scope, grant: Grant, target: str, *, invited: bool) -> Response:
@@ -197,7 +198,7 @@ class SignIn:
 
     def _cookie(self, scope: Scope) -> str | None:
         headers = headers_of(scope)
-        return cookie_parser(headers.get("cookie", "")).get(self.addresses.cookie_name(host_of(headers)))
+        return cookie(headers.get("cookie", ""), self.addresses.cookie_name(host_of(headers)))
 
 
 def _is_from_elsewhere(scope: Scope) -> bool:

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
-from askback.following.inbox import InboxPage
 from askback.http.auth import check_still_valid
+from askback.runs.following.inbox import InboxPage
 from askback.store.base import EventPage
 from askback.wire import runs as wire
 

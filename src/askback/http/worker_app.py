@@ -12,12 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from askback.access.failed_sign_ins import FailedSignIns
+from askback.access.grants import Lookup
+from askback.core.access import AccessScope
 from askback.http import problems
 from askback.http.app import SafeHeaders
-from askback.http.auth import AccessScope, Lookup, address_of
+from askback.http.auth import address_of
 from askback.http.context import json_response
-from askback.http.failed_sign_ins import FailedSignIns
-from askback.http.metrics import CONTENT_TYPE, Metrics
+from askback.telemetry.metrics import CONTENT_TYPE, Metrics
 from askback.wire.server import Health, Readiness
 
 _SCHEME = "bearer "

@@ -12,8 +12,8 @@ from typing import Any
 from askback.client import Refused
 from askback.core.errors import RefusalCode
 from askback.core.forms import option_value
-from askback.mcp.elicitation import YES_OR_NO, Form
-from askback.skills.typed_answers import as_flag, is_confirmation
+from askback.mcp.elicitation import Form
+from askback.questions.typed_answers import confirmation, is_confirmation
 from askback.wire.questions import Interaction
 
 _STATUS = 422
@@ -63,10 +63,10 @@ def _fitting(asked: Interaction, given: Any) -> Any:
     """The answer as the page of the question sends it."""
     if not is_confirmation(asked):
         return given
-    flag = as_flag(given.strip() if isinstance(given, str) else given)
-    if flag is None:
+    answer = confirmation(given)
+    if answer is None:
         raise _invalid("the question is answered with yes or no")
-    return YES_OR_NO[flag]
+    return answer
 
 
 def error_text(error: Refused) -> str:

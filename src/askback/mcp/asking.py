@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 _LATE_SEC = 3600.0
 """How long an answer still counts after the call has returned."""
-_late: set[asyncio.Task[Any]] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +109,17 @@ async def taken_up(caller: Caller, params: types.CallToolRequestParams, until: f
 async def asked_now(
     ctx: ServerRequestContext[Any, Any], caller: Caller, elicitation: Elicitation, until: float, progress: Progress
 ) -> Asked:
-    """Ask the user by a request to the client. An answer that comes after the call has returned still counts."""
+    """Ask the user by a request to the client. An answer that comes after the call has returned still counts.
+
+    If the same question is asked again in the meantime, this form is closed and the call returns unanswered.
+    """
     task = asyncio.ensure_future(_elicit(ctx, caller, elicitation, until, progress))
-    _late.add(task)
-    task.add_done_callback(_late.discard)
+    caller.forms.add(caller.key_of(elicitation.run.id, elicitation.question), task)
     began = time.monotonic()
     while (left := until - time.monotonic()) > 0:
         done, _ = await asyncio.wait([task], timeout=min(left, 10.0))
+        if task.cancelled():
+            break
         if done:
             return task.result()
         await progress(time.monotonic() - began, f"run {elicitation.run.id} waits for its user")

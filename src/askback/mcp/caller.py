@@ -16,7 +16,7 @@ from askback.core.labels import MCP_CALL
 from askback.core.runs import Mode, RunState
 from askback.mcp.arguments import RunSkill
 from askback.mcp.envelope import Envelope, envelope_of
-from askback.mcp.remembered import Remembered
+from askback.mcp.remembered import OpenForms, Question, Remembered
 from askback.wire.questions import Interaction
 from askback.wire.runs import Result, Run
 
@@ -40,6 +40,7 @@ class Caller:
     """The digest of the token: the calls of different tokens never meet."""
     urls: Remembered[str]
     """The links that were made for questions, so that every question gets one per caller."""
+    forms: OpenForms
     _writes: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def submit(self, wanted: RunSkill) -> tuple[Run, bool]:
@@ -145,9 +146,13 @@ class Caller:
         except (Forbidden, NotFound):
             return None
 
+    def key_of(self, run_id: str, asked: Interaction) -> Question:
+        """What is remembered of this question belongs to this caller."""
+        return self.identity, run_id, f"{asked.interaction_id} {asked.asked_at}"
+
     async def answer_url(self, run_id: str, asked: Interaction) -> str | None:
         """A page for this question alone. None if the token may not answer, or the question was just closed."""
-        key = (self.identity, run_id, f"{asked.interaction_id} {asked.asked_at}")
+        key = self.key_of(run_id, asked)
         if (known := self.urls.find(key)) is not None:
             return known
         try:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.forms import option_label, option_value
+from askback.questions.typed_answers import YES_OR_NO, confirmation, is_confirmation
 from askback.skills.field_values import readable
-from askback.skills.typed_answers import as_flag, is_confirmation
 from askback.text.formatting import one_line, printable
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
@@ -26,8 +26,6 @@ _KEPT = {
 }
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _NOT_BY_FORM = frozenset({"file"})
-YES_OR_NO = {True: "yes", False: "no"}
-"""The answers to a confirmation."""
 _MAX_TITLE = 120
 _MAX_CONTEXT = 2000
 _MAX_DESCRIPTION = 300
@@ -96,8 +94,8 @@ def _bare(asked: Interaction) -> Mapping[str, Any]:
     if asked.response_schema is not None:
         return asked.response_schema
     if is_confirmation(asked):
-        flag = as_flag(asked.default)
-        return {"enum": list(YES_OR_NO.values())} | ({} if flag is None else {"default": YES_OR_NO[flag]})
+        default = confirmation(asked.default)
+        return {"enum": list(YES_OR_NO.values())} | ({} if default is None else {"default": default})
     if asked.options:
         field: dict[str, Any] = {"oneOf": [_titled(each) for each in asked.options]}
     else:

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from askback.core.runs import RunState
-from askback.mcp.elicitation import YES_OR_NO
-from askback.skills.typed_answers import is_confirmation
+from askback.questions.typed_answers import YES_OR_NO, is_confirmation
 from askback.wire.artifacts import Artifact
 from askback.wire.questions import Interaction
 from askback.wire.runs import Result, Run

@@ -6,10 +6,11 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from http import HTTPStatus
 from typing import Any
 
+import anyio
 import httpx
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -23,20 +24,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.client import AsyncClient
 from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller
-from askback.mcp.remembered import Remembered
+from askback.mcp.remembered import OpenForms, Remembered
 from askback.mcp.server import make_server, state_security
 from askback.mcp.sessions import Sessions
 
 _SESSION_ID = b"mcp-session-id"
 _SDK_LOG = "mcp.server.streamable_http"
-_SESSION_ENDED = ("ClosedResourceError", "BrokenResourceError")
-"""Errors of anyio, which the SDK needs, and we do not."""
+_SESSION_ENDED = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
     """A message that comes while its session ends is no error: its client has ended the session, or its token did."""
     kind = record.exc_info[0] if record.exc_info else None
-    return kind is None or kind.__name__ not in _SESSION_ENDED
+    return kind is None or not issubclass(kind, _SESSION_ENDED)
 
 
 class HttpFace:
@@ -56,6 +56,7 @@ class HttpFace:
         self._identity = identity
         self._method = method
         self._urls = Remembered[str](MAX_LINKS)
+        self._forms = OpenForms()
         sealing = hmac.new(key, b"mcp request state", hashlib.sha256).digest()
         security = state_security(sealing, lambda ctx: identity(_scope(ctx)))
         self._manager = StreamableHTTPSessionManager(
@@ -115,7 +116,9 @@ class HttpFace:
     async def _handle(self, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
         # A session belongs to the token that has opened it.
         user = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
-        await self._manager.handle_request({**scope, "user": user}, receive, send)
+        # The SDK responds to a message of a session that has just ended, and then passes the message on to it.
+        with suppress(*_SESSION_ENDED):
+            await self._manager.handle_request({**scope, "user": user}, receive, send)
 
     async def _end_session(self, session_id: str, owner: str) -> None:
         """As if its client had ended it."""
@@ -129,7 +132,7 @@ class HttpFace:
         host = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
         # It has no connection, so nothing has to be closed; an answer may come after the call has returned.
         client = AsyncClient(f"http://{host}", headers=BY_MCP, transport=_InProcess(self._api, scope))
-        return Caller(client=client, identity=self._identity(scope), urls=self._urls)
+        return Caller(client=client, identity=self._identity(scope), urls=self._urls, forms=self._forms)
 
 
 async def _no_body() -> Message:

@@ -12,7 +12,7 @@ from mcp.server.stdio import stdio_server
 from askback.client import AsyncClient, Unauthorized
 from askback.client.calls import Call
 from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller
-from askback.mcp.remembered import Remembered
+from askback.mcp.remembered import OpenForms, Remembered
 from askback.mcp.server import make_server, state_security
 
 T = TypeVar("T")
@@ -22,12 +22,12 @@ Find = Callable[[], tuple[str, str | None]]
 
 async def serve_stdio(find: Find, *, skills_as_tools: bool) -> None:
     """Serve the client at the other end of stdin and stdout until it leaves."""
-    clients, urls = Clients(), Remembered[str](MAX_LINKS)
+    clients, urls, forms = Clients(), Remembered[str](MAX_LINKS), OpenForms()
 
     def caller(ctx: ServerRequestContext[Any, Any]) -> Caller:
         url, token = find()
         identity = hashlib.sha256((token or "").encode("utf-8", "surrogateescape")).hexdigest()
-        return Caller(client=clients.of(url, token), identity=identity, urls=urls)
+        return Caller(client=clients.of(url, token), identity=identity, urls=urls, forms=forms)
 
     server = make_server(caller, skills_as_tools=skills_as_tools, security=state_security(None, None))
     async with stdio_server() as (reading, writing):

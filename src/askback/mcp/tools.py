@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from askback.client import CallFailed, Refused, ServerUnreachable
+from askback.client import AsyncClient, CallFailed, NotFound, Refused, ServerFault, ServerUnreachable
 from askback.core.runs import RunState
 from askback.mcp import answers
 from askback.mcp import arguments as given
@@ -150,13 +151,21 @@ async def _list_questions(call: ToolCall) -> Returned:
 
 async def _list_skills(call: ToolCall) -> Returned:
     call.read(given.Nothing)
-    usable = [each for each in await call.caller.client.skills() if each.problem is None]
     shown = []
-    for each in usable:
-        details = await call.caller.client.skill(each.id)
-        schemas = {"input_schema": details.schemas.input, "parameter_schema": details.schemas.parameter}
+    for each in await _usable(call.caller.client):
+        schemas = {"input_schema": each.schemas.input, "parameter_schema": each.schemas.parameter}
         shown.append({"id": each.id, "description": each.description, "engines": each.engines, **schemas})
     return structured(Skills(skills=shown))
+
+
+async def _usable(client: AsyncClient) -> list[SkillDetails]:
+    """The skills that can be run. One that was removed or damaged since it was listed is left out."""
+    found = []
+    for each in await client.skills():
+        if each.problem is None:
+            with suppress(NotFound, ServerFault):
+                found.append(await client.skill(each.id))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +178,12 @@ class Declared:
     title: str
     description: str
     reads_only: bool = False
+    destroys: bool = False
 
     def tool(self, name: str) -> types.Tool:
-        hints = types.ToolAnnotations(read_only_hint=self.reads_only, destructive_hint=False, open_world_hint=False)
+        hints = types.ToolAnnotations(
+            read_only_hint=self.reads_only, destructive_hint=self.destroys, open_world_hint=False
+        )
         return types.Tool(
             name=name,
             title=self.title,
@@ -214,6 +226,7 @@ TOOLS: dict[str, Declared] = {
         returns=Envelope,
         title="Cancel a run",
         description="Cancel a run for good. Call it only if the user wants that.",
+        destroys=True,
     ),
     "list_questions": Declared(
         act=_list_questions,
@@ -282,9 +295,7 @@ async def _skill_named(caller: Caller, name: str) -> Any:
 async def skill_tools(find: Callable[[], Caller]) -> list[types.Tool]:
     """A tool for each skill that can be run. None without a server, or if the token may not read skills."""
     try:
-        caller = find()
-        usable = [each for each in await caller.client.skills() if each.problem is None]
-        return [_skill_tool(await caller.client.skill(each.id)) for each in usable]
+        return [_skill_tool(each) for each in await _usable(find().client)]
     except CallFailed:
         return []
 

@@ -10,21 +10,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, Self, assert_never
 
-from askback.core.errors import NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.background.outages import OUTAGES
+from askback.core.errors import NotFound, Unavailable, is_outage
 from askback.core.runs import RunState
 from askback.core.webhooks import Attempt, Delivery, DeliveryReason, DueDelivery, Webhook, WebhookKind
-from askback.links import AnswerLinks, Recipient
+from askback.notifications import reminder_texts
+from askback.notifications.mail_sender import MailResponse, MailSender, MailServer
+from askback.notifications.messages import Message, MessageStyle, message
+from askback.notifications.messages.http_request import HttpRequest
+from askback.notifications.messages.mail import Mail
+from askback.notifications.messages.notice import Notice
+from askback.notifications.push import FINAL, PushChannel
+from askback.notifications.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
+from askback.notifications.slots import Slot, Slots
+from askback.runs.links import AnswerLinks, Recipient
 from askback.store.base import Changes, Store
-from askback.text.outages import OUTAGES
-from askback.webhooks import reminder_texts
-from askback.webhooks.mail_sender import MailResponse, MailSender, MailServer
-from askback.webhooks.messages import Message, MessageStyle, message
-from askback.webhooks.messages.http_request import HttpRequest
-from askback.webhooks.messages.mail import Mail
-from askback.webhooks.messages.notice import Notice
-from askback.webhooks.push import FINAL, PushChannel
-from askback.webhooks.sender import TIMEOUT_SEC, Failed, Refused, Response, WebhookSender, requested_delay_sec
-from askback.webhooks.slots import Slot, Slots
 from askback.wire.deliveries import Notification
 
 log = logging.getLogger(__name__)
@@ -123,21 +124,31 @@ class Notifications:
         """
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
-            devices = () if self.push is None else self.push.webhooks()
+            devices = await self._devices()
             await self._store.register_webhooks((*self._policy.webhooks, *devices), self._clock())
+
+    async def _devices(self) -> Sequence[Webhook]:
+        if self.push is None:
+            return ()
+        try:
+            endpoints = self.push.devices.endpoints()
+        except Unavailable as error:
+            # Everything else works without pushes. Devices that cannot be read were not removed.
+            OUTAGES.failed(log, "cannot read the push subscriptions", error)
+            endpoints = [url for url, kind in await self._store.server_webhooks() if kind is WebhookKind.PUSH]
+        return self.push.webhooks(endpoints)
 
     async def run(self) -> None:
         changes = self._store.changes()
         try:
             async with Senders(self._policy) as senders, asyncio.TaskGroup() as group:
                 group.create_task(self._listen(changes))
-                while True:
-                    try:
-                        await self._send_due(senders, group)
-                        await self._sleep()
-                    except Unavailable as error:
-                        OUTAGES.failed(log, "cannot send notifications", error)
-                        await asyncio.sleep(_MAX_SLEEP_SEC)
+
+                async def send_and_sleep() -> None:
+                    await self._send_due(senders, group)
+                    await self._sleep()
+
+                await keep_trying(send_and_sleep, log, "cannot send notifications")
         finally:
             changes.close()
 
@@ -181,14 +192,17 @@ class Notifications:
 
     async def _deliver(self, senders: Senders, due: DueDelivery, slot: Slot) -> None:
         try:
+            if await self._is_wanted(due):
+                attempt = await self._attempt(senders, due)
+            else:
+                attempt = Attempt(error="the question is closed")
+            await self._store.note_attempt(due.delivery, attempt)
+            await self._note_device(due.delivery.webhook, attempt)
+        except Exception as error:
             # An attempt that cannot be stored is due again when its claim ends.
-            with suppress(Unavailable):
-                if await self._is_wanted(due):
-                    attempt = await self._attempt(senders, due)
-                else:
-                    attempt = Attempt(error="the question is closed")
-                await self._store.note_attempt(due.delivery, attempt)
-                await self._note_device(due.delivery.webhook, attempt)
+            if not is_outage(error):
+                raise
+            OUTAGES.failed(log, "the result of a notification cannot be stored", error)
         finally:
             self._slots.free(slot)
             self._wake.set()
@@ -218,8 +232,8 @@ class Notifications:
                 channel.ended, webhook.url, attempt.status
             ):
                 await self.register()
-        except OSError as error:
-            log.error("cannot write the push subscriptions: %s", error)
+        except (OSError, Unavailable) as error:
+            OUTAGES.failed(log, "cannot write the push subscriptions", error)
 
     async def _attempt(self, senders: Senders, due: DueDelivery) -> Attempt:
         delivery = due.delivery
@@ -229,6 +243,9 @@ class Notifications:
             return self._given_up(delivery, None, str(error))
         except Failed as error:
             return self._failed(delivery, None, str(error))
+        except Unavailable as error:
+            OUTAGES.failed(log, "a notification cannot be sent", error)
+            return self._failed(delivery, None, f"not sent: {error.code}")
         except Exception as error:  # a bug in one delivery must not stop the server
             # Its message may contain the URL, which may contain a secret.
             return self._failed(delivery, None, f"internal error ({type(error).__name__})")

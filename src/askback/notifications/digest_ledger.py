@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from askback.core.webhooks import Webhook
-from askback.files.records import Records
+from askback.fs.records import Records
 
 LATEST = timedelta(hours=12)
 """A digest that is later than this is not sent any more: the next one is near."""

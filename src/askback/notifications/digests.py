@@ -8,26 +8,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from askback.core.errors import AskbackError
+from askback.background.outages import OUTAGES
+from askback.core.errors import AskbackError, is_outage
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook
-from askback.links import AnswerLinks, Recipient
+from askback.notifications.delivery import DeliveryPolicy, Senders
+from askback.notifications.digest_ledger import DigestClaim, DigestLedger, channel_key
+from askback.notifications.digest_times import DigestTimes
+from askback.notifications.mail_sender import MailResponse
+from askback.notifications.messages import Message
+from askback.notifications.messages.digest import Digest, DigestEntry, digest_message
+from askback.notifications.sender import Failed, Refused, Response, requested_delay_sec
+from askback.runs.links import AnswerLinks, Recipient
 from askback.store.base import Store
 from askback.text.formatting import count
-from askback.text.outages import OUTAGES
-from askback.webhooks.delivery import DeliveryPolicy, Senders
-from askback.webhooks.digest_ledger import DigestClaim, DigestLedger, channel_key
-from askback.webhooks.digest_times import DigestTimes
-from askback.webhooks.mail_sender import MailResponse
-from askback.webhooks.messages import Message
-from askback.webhooks.messages.digest import Digest, DigestEntry, digest_message
-from askback.webhooks.sender import Failed, Refused, Response, requested_delay_sec
 
 log = logging.getLogger(__name__)
 
 MAX_LISTED = 10
 RETRIES_SEC = (60.0, 300.0, 1800.0, 7200.0)
 """The delay after each failed attempt."""
+_RETRY_SEC = 1.0
 _MIN_SLEEP_SEC, _MAX_SLEEP_SEC = 0.05, 60.0
 """The wall clock may be set meanwhile, and another server may have failed."""
 _GONE = 410
@@ -67,7 +68,9 @@ class Digests:
         try:
             keys = [channel_key(webhook) for webhook in self._channels]
             await asyncio.to_thread(self._ledger.begin, keys, self._clock())
-        except (AskbackError, OSError) as error:
+        except Exception as error:
+            if not (isinstance(error, AskbackError) or is_outage(error)):
+                raise
             log.error("cannot prepare digests: %s", error)
         if self._times is None or not self._channels:
             return
@@ -78,8 +81,11 @@ class Digests:
                 retry_at = None
                 try:
                     retry_at = await self._send_due(senders, self._times)
-                except (AskbackError, OSError) as error:
+                except Exception as error:
+                    if not (isinstance(error, AskbackError) or is_outage(error)):
+                        raise
                     OUTAGES.failed(log, "cannot send digests", error)
+                    retry_at = self._clock() + timedelta(seconds=_RETRY_SEC)
                 wait_sec = (min(next_at, retry_at or next_at) - self._clock()).total_seconds()
                 await asyncio.sleep(min(max(wait_sec, _MIN_SLEEP_SEC), _MAX_SLEEP_SEC))
 

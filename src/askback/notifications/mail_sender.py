@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from askback.notifications.messages.mail import Mail
+from askback.notifications.sender import TIMEOUT_SEC, Failed, why_failed
 from askback.text.formatting import one_line
 from askback.text.redaction import Redactor
-from askback.webhooks.messages.mail import Mail
-from askback.webhooks.sender import TIMEOUT_SEC, Failed, why_failed
 
 TOTAL_SEC = 3 * TIMEOUT_SEC
 """Less than the time for which a delivery is claimed."""

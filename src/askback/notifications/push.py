@@ -7,7 +7,7 @@ is looked up when something is sent, so that nothing is sent after its token or 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,11 +18,12 @@ from askback import __version__
 from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
-from askback.webhooks.messages.http_request import HttpRequest
-from askback.webhooks.sender import Refused
+from askback.notifications.messages.http_request import HttpRequest
+from askback.notifications.sender import Refused
+from askback.text.formatting import one_line
 
 if TYPE_CHECKING:
-    from askback.webhooks.encryption import Recipient, ServerKey
+    from askback.notifications.encryption import Recipient, ServerKey
 
 _MAX_TEXT = 200
 _MAX_TITLE = 80
@@ -41,7 +42,7 @@ class Devices(Protocol):
     """The subscriptions of a data folder. `http` implements it."""
 
     def endpoints(self) -> Sequence[str]:
-        """Of all subscriptions, in a stable order."""
+        """Of all subscriptions, in a stable order. Raises `Unavailable` if they cannot be read."""
         ...
 
     def owners(self) -> Mapping[str, str]:
@@ -76,10 +77,10 @@ class PushChannel:
     """The run as it is now."""
     reminders: Reminders | None = None
 
-    def webhooks(self) -> tuple[Webhook, ...]:
+    def webhooks(self, endpoints: Iterable[str]) -> tuple[Webhook, ...]:
         return tuple(
             Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,), reminders=self.reminders)
-            for endpoint in self.devices.endpoints()
+            for endpoint in endpoints
         )
 
     async def request(self, due: DueDelivery, now: datetime) -> HttpRequest:
@@ -109,7 +110,7 @@ class PushChannel:
     def _request(
         self, endpoint: str, recipient: Recipient, payload: dict[str, Any], now: datetime, *, ttl_sec: int, topic: str
     ) -> HttpRequest:
-        from askback.webhooks.encryption import MAX_BYTES, encrypted
+        from askback.notifications.encryption import MAX_BYTES, encrypted
 
         content = msgspec.json.encode(payload)
         assert len(content) <= MAX_BYTES, "every part of the payload is bounded"
@@ -129,13 +130,13 @@ def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[
     """What the service worker of the page needs to show the question. An option is its index in the question."""
     payload: dict[str, Any] = {
         "kind": "question",
-        "skill": _short(run.skill.id, _MAX_TITLE),
+        "skill": one_line(run.skill.id, _MAX_TITLE),
         "run": run.id,
         "question": asked.interaction_id,
     }
     if shows_text:
-        payload["text"] = _short(asked.heading, _MAX_TEXT)
-        payload["options"] = [_short(option_label(each), _MAX_OPTION) for each in _offered(asked)]
+        payload["text"] = one_line(asked.heading, _MAX_TEXT)
+        payload["options"] = [one_line(option_label(each), _MAX_OPTION) for each in _offered(asked)]
     return payload
 
 
@@ -158,8 +159,3 @@ def _ttl_sec(run: Run, now: datetime) -> int:
     if left <= 0:
         raise Refused("the time for an answer is over")
     return min(int(left), _MAX_TTL_SEC)
-
-
-def _short(text: str, limit: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Protocol
 
 from askback.core.webhooks import Webhook, WebhookKind
+from askback.notifications.delivery import DeliveryPolicy, Senders
+from askback.notifications.mail_sender import MailResponse
+from askback.notifications.messages import Message, message
+from askback.notifications.messages.notice import Notice
+from askback.notifications.sender import Failed, Refused, Response
 from askback.text.formatting import rfc3339
-from askback.webhooks.delivery import DeliveryPolicy, Senders
-from askback.webhooks.mail_sender import MailResponse
-from askback.webhooks.messages import Message, message
-from askback.webhooks.messages.notice import Notice
-from askback.webhooks.sender import Failed, Refused, Response
 
 _TITLE = "Test message"
 _TEXT = "Askback can reach you here. The questions of your runs will arrive like this message."

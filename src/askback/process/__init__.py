@@ -1,1 +1,4 @@
-"""Child processes and the files of a run: the only I/O of a turn. Does not know engines, states of runs or the store."""
+"""Child processes: starting, streaming, ending and confining them. Does not know what a child is for.
+
+Start with `child`; `guardian/` starts and ends the process trees, `sandbox/` confines them.
+"""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -45,6 +45,10 @@ class OutputLimits:
 
 class NotStarted(Exception):
     """The program could not be started; the text says why."""
+
+
+class NotFrozen(Exception):
+    """Processes could not be suspended, or did not stay suspended; the text says which."""
 
 
 class FolderRefused(NotStarted):
@@ -140,6 +144,12 @@ class ProcessHandle(Protocol):
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool: ...
 
+    async def freeze(self) -> bool:
+        """Suspend the whole tree. False if that is not possible; then nothing is suspended."""
+
+    async def thaw(self) -> bool:
+        """Continue the tree. True if it was suspended all the time since `freeze`."""
+
     def close(self) -> None: ...
 
 
@@ -207,6 +217,21 @@ class Child:
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None = None) -> bool:
         """End it with its whole tree. True if all of it has ended."""
         return await self._handle.end(mark, grace_sec=grace_sec, lock=lock)
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        """Suspend the whole tree during the block, so that it changes no file. It may be ended meanwhile.
+
+        Raises `NotFrozen` before the block if that is not possible, and after it if a process has run nevertheless.
+        """
+        try:
+            if not await self._handle.freeze():
+                raise NotFrozen("its processes cannot be suspended")
+            yield
+        finally:
+            stayed = await self._handle.thaw()
+        if not stayed and not self.gone:
+            raise NotFrozen("one of its processes ran although it was suspended")
 
     @property
     def has_exited(self) -> bool:

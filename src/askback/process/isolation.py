@@ -49,6 +49,11 @@ class Isolation:
         return self.level is IsolationLevel.BUBBLEWRAP
 
 
+NO_SANDBOX = (
+    "Engines run without a sandbox, and the sandbox of Codex is off as well: each can read and change what the user of"
+    " the server can, including the server's token, its database and other runs."
+)
+
 _SET_DUMPABLE = 4
 
 

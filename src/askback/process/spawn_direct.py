@@ -96,6 +96,13 @@ class _DirectHandle:
             await asyncio.shield(self.exit)
         return gone
 
+    async def freeze(self) -> bool:
+        """Without a process table, nobody knows whether all of them are suspended."""
+        return False
+
+    async def thaw(self) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing to close."""
 

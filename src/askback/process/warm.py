@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from askback.core.errors import is_temporary
 from askback.core.runs import Run
 from askback.process.guardian import usage
 
@@ -220,7 +221,12 @@ class WarmPool:
             await self.check()
 
     async def measure(self, parked: Parked) -> None:
-        parked.memory_bytes = await asyncio.to_thread(memory_of, parked.pid)
+        try:
+            parked.memory_bytes = await asyncio.to_thread(memory_of, parked.pid)
+        except RuntimeError as error:
+            # Without a thread, it keeps its last figure.
+            if not is_temporary(error):
+                raise
 
     def trim(self) -> None:
         """Drop the oldest processes while all of them use more memory than they may."""

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 
 from askback.core.forms import FORM
 from askback.core.interactions import Json, Question
-from askback.engines.answers.forms import Fields, read_fields
-from askback.engines.answers.schemas import (
-    hidden_kind,
-    identifier_of,
-    kind_of,
-    options_of,
-    response_schema,
-    small,
-    text_of,
-)
+from askback.questions.forms import Fields, read_fields
+from askback.questions.schemas import hidden_kind, identifier_of, kind_of, options_of, response_schema, small, text_of
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 

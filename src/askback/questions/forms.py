@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 
 from askback.core.forms import MAX_FORM_FIELDS, FormField
 from askback.core.interactions import Json
-from askback.engines.answers.schemas import (
-    field_schema,
-    hidden_kind,
-    identifier_of,
-    kind_of,
-    options_of,
-    small,
-    text_of,
-)
+from askback.questions.schemas import field_schema, hidden_kind, identifier_of, kind_of, options_of, small, text_of
 
 _PLACE = "ask_user.questions"
 _ALONE = ("id", "prompt", "kind", "options", "default", "response_schema", "context")

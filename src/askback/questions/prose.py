@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from askback.engines.answers.questions import find_questions
-from askback.engines.answers.reading import is_done, is_marked, without_marker
+from askback.questions.finding import find_questions
+from askback.questions.reading import is_done, is_marked, without_marker
 from askback.text.json_text import Place, clean, find
 
 

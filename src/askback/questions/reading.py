@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from askback.core.interactions import MAX_PROMPT_BYTES, Json, Question
 from askback.core.outcomes import MARKER, Answer
-from askback.engines.answers.questions import QuestionBlock, find_questions, is_question, read_question
+from askback.questions.finding import QuestionBlock, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
 
 Check = Callable[[Json], tuple[str, ...]]

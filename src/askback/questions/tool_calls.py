@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Json, Question, bounded
-from askback.engines.answers.questions import QuestionBlock, is_question, read_question
+from askback.questions.finding import QuestionBlock, is_question, read_question
 
 MAX_PARTS = 4_000
 """Objects and lists in the schemas of a call. A usable schema that is not too large has fewer."""

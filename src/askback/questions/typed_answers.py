@@ -13,8 +13,9 @@ from askback.skills.validation import reply_problems, typed_value
 from askback.text.formatting import one_line
 
 FLAGS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+YES_OR_NO = {True: "yes", False: "no"}
+"""The answers to a confirmation."""
 SAY_YES_OR_NO = "answer y or n"
-_YES_OR_NO = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
 _NUMBERS = {"integer": "a whole number", "number": "a number"}
 _DATE = "is not a date; write it as YYYY-MM-DD, such as 2026-03-01"
 _MAX_SHOWN = 60
@@ -39,8 +40,7 @@ def read_answer(interaction: Interaction, line: str) -> Json:
     text = line.strip("\r\n")
     word = text.strip()
     if is_confirmation(interaction):
-        flag = as_flag(interaction.default)
-        return _YES_OR_NO.get(word.lower(), text) if word or flag is None else "yes" if flag else "no"
+        return confirmation(word if word else interaction.default) or text
     if not word and interaction.default is not None:
         return interaction.default
     for option in interaction.options:
@@ -74,7 +74,7 @@ def refusal(interaction: Interaction, line: str) -> str | None:
     """Why a line cannot be meant as an answer."""
     word = line.strip()
     if is_confirmation(interaction):
-        return SAY_YES_OR_NO if word and word.lower() not in _YES_OR_NO else None
+        return SAY_YES_OR_NO if word and confirmation(word) is None else None
     names = [name for each in interaction.options for name in (option_label(each), str(option_value(each)))]
     is_number = word.isdecimal() and len(word) <= _MAX_DIGITS
     # Where options are numbers, another number is an answer in the user's own words.
@@ -95,6 +95,8 @@ def option_numbers(last: int) -> str:
 
 def answer_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
     """What is wrong with an answer, in words."""
+    if is_confirmation(interaction):
+        return () if response in YES_OR_NO.values() else (SAY_YES_OR_NO,)
     if isinstance(response, str) and (why_not := refusal(interaction, response)):
         return (why_not,)
     schema = interaction.response_schema
@@ -104,7 +106,13 @@ def answer_problems(interaction: Interaction, response: Json) -> tuple[str, ...]
 
 
 def as_flag(value: Json) -> bool | None:
-    return value if isinstance(value, bool) else FLAGS.get(str(value).lower())
+    return value if isinstance(value, bool) else FLAGS.get(str(value).strip().lower())
+
+
+def confirmation(given: Json) -> str | None:
+    """What was given to a confirmation, as its answer yes or no; None if it is neither."""
+    flag = as_flag(given)
+    return None if flag is None else YES_OR_NO[flag]
 
 
 def value_of(line: str, field: Schema) -> Json:

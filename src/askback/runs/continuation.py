@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from askback.background.pools import Checkpoint, Pool
 from askback.core import lifecycle
 from askback.core.errors import FULL_DISK, Conflict, Invalid, NotFound, RefusalCode, Unavailable
 from askback.core.events import EventType
@@ -20,15 +21,14 @@ from askback.core.lifecycle import Decision
 from askback.core.runs import Mode, Origin, Run, RunState, Usage, Workdir
 from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
-from askback.files.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
+from askback.fs.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 from askback.process import locks
-from askback.process.homes import HomeMissing, Homes
-from askback.process.pools import Checkpoint, Pool
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
-from askback.process.workspace import Workspace
-from askback.process.workspaces import Workspaces
 from askback.store.base import RunStore
+from askback.workspace.archives import HomeMissing, Homes
+from askback.workspace.layout import Workspace
+from askback.workspace.workspaces import Workspaces
 
 _TRIES = 40
 _TRY_SEC = 0.05

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Sequence
 from typing import Self
 
+from askback.background.pools import Pools
 from askback.core.audit import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.process.pools import Pools
-from askback.process.uploads import Uploads
-from askback.process.workspaces import Workspaces
 from askback.store.base import RunStore
+from askback.workspace.uploads import Uploads
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 

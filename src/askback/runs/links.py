@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
-from askback.files.records import Collection as RecordCollection
+from askback.fs.records import Collection as RecordCollection
 from askback.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -158,10 +158,10 @@ class Links:
             return None
         try:
             kept = self.stored(link.run_id).read().get(_digest(text))
+            if kept is None or not self._is_valid(kept):
+                return None
         except Unavailable as error:
             log.error("cannot read links: %s", error.message)
-            return None
-        if kept is None or not self._is_valid(kept):
             return None
         return replace(link, holder=kept.recipient or kept.token or "", id=kept.id, creator=kept.token)
 

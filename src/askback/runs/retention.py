@@ -8,19 +8,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from askback.core.errors import NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.background.pools import Pools
+from askback.core.errors import NotFound
 from askback.core.runs import Run
-from askback.deletion import Deletion
-from askback.process.homes import Homes
-from askback.process.pools import Pools
-from askback.process.uploads import Uploads
-from askback.process.workspaces import Workspaces
+from askback.runs.deletion import Deletion
 from askback.store.base import Store
+from askback.workspace.archives import Homes
+from askback.workspace.uploads import Uploads
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
 _DAY_SEC = 86_400.0
 _UPLOAD_SEC = _DAY_SEC
+_LONGEST_PAUSE_SEC = 600.0
+"""A sweep reads much."""
 _AUDIT_BATCH = 500
 _BATCH = 20
 """Runs are removed a few at a time, so that other writers wait for one batch at most."""
@@ -67,14 +70,13 @@ class Retention:
         await self._daily(self._sweep_folders)
 
     async def _daily(self, sweep: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                # What one of them deletes is not looked at by the other.
-                async with self._sweeping:
-                    await sweep()
-            except (Unavailable, OSError) as error:
-                log.error("old runs cannot be removed: %s", error)
+        async def sweep_and_sleep() -> None:
+            # What one of them deletes is not looked at by the other.
+            async with self._sweeping:
+                await sweep()
             await asyncio.sleep(_DAY_SEC)
+
+        await keep_trying(sweep_and_sleep, log, "old runs cannot be removed", longest_pause_sec=_LONGEST_PAUSE_SEC)
 
     async def sweep(self) -> None:
         await self._sweep_folders()

@@ -5,8 +5,8 @@ Everything is validated here before it is stored. The worker executes the turns;
 
 from __future__ import annotations
 
+import asyncio
 import copy
-import itertools
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
@@ -15,6 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from askback.background.pools import Checkpoint, Pools
+from askback.catalog.engines import EnginesHere
+from askback.cluster.instances import Programs
+from askback.cluster.recovery import Recovery
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, AuditEntry, entry
 from askback.core.changes import Changes, NoSummary
@@ -25,33 +29,31 @@ from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
-from askback.deletion import Deletion
-from askback.following.inbox import Inbox, InboxPage, read_inbox
-from askback.following.run_changes import RunChanges
-from askback.following.run_events import RunEvents
-from askback.following.run_versions import RunVersions
-from askback.inheritance import Continuable
-from askback.installed.engines import EnginesHere
-from askback.process.homes import Homes
 from askback.process.locks import is_held
-from askback.process.pools import Checkpoint, Pools
-from askback.process.stored_artifacts import RunArtifacts, artifacts_of, has_artifacts_of
-from askback.process.stored_run import FilesElsewhere
 from askback.process.tree import Tree
-from askback.process.versions import Version, with_turns
 from askback.process.warm import WarmPool
-from askback.process.workdir_record import WorkdirRecord
-from askback.process.workspace import MAX_LISTED, Artifact
-from askback.process.workspaces import Workspaces
-from askback.programs import Programs
-from askback.recovery import Recovery
+from askback.runs.continuation import Continuable
+from askback.runs.deletion import Deletion
+from askback.runs.following.inbox import Inbox, InboxPage, read_inbox
+from askback.runs.following.run_changes import RunChanges
+from askback.runs.following.run_events import HISTORY_READS, RunEvents
+from askback.runs.following.run_versions import RunVersions
+from askback.runs.secrets import RunSecrets
+from askback.runs.submission import Submission, Submissions, check_answer
 from askback.skills.library import Library
 from askback.skills.summary import masked
 from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
 from askback.store.visible import VisibleStore, visible
-from askback.submission import Submission, Submissions, check_answer
 from askback.text.diff import Diff, diff
-from askback.text.redaction import Redactor, answer_secrets
+from askback.workspace.archives import Homes
+from askback.workspace.artifact_pages import PAGE_FILES, PAGE_NAMES, ArtifactPage, bounded, page_of
+from askback.workspace.artifacts import Bundle
+from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact
+from askback.workspace.stored_artifacts import RunArtifacts, StoredArtifacts, artifacts_of, has_artifacts_of
+from askback.workspace.stored_run import FilesElsewhere
+from askback.workspace.versions import Version, with_turns
+from askback.workspace.workdir_record import WorkdirRecord
+from askback.workspace.workspaces import Workspaces
 
 _MAX_VIEWS = 256
 """Of restricted views. One that is dropped continues for those who have it."""
@@ -64,12 +66,14 @@ class Result:
     run: Run
     data: Json
     artifacts: tuple[Artifact, ...]
+    more_artifacts: bool = False
+    """Whether there are more than one page of them."""
     changes: Changes | None = None
     """What it has changed in its workdir; None if it has none."""
 
 
 class QueueReasons(Protocol):
-    def reason(self, engine: str) -> str:
+    def reason(self, engine: str, token: str | None) -> str:
         """Why a queued run of this engine does not run yet."""
 
 
@@ -107,6 +111,8 @@ class Service:
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
+        self.secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, homes=homes)
+        self._history_reads = asyncio.Semaphore(HISTORY_READS)
         self._read(store, submissions, deletion)
 
     def _read(self, store: RunStore, submissions: Submissions, deletion: Deletion) -> None:
@@ -114,7 +120,7 @@ class Service:
         self.store = store
         self._submissions = submissions
         self._deletion = deletion
-        self._run_events = RunEvents(store)
+        self._run_events = RunEvents(store, self._history_reads)
         self._waiting = Inbox(store)
         self._run_changes = RunChanges(store)
         self._run_versions = RunVersions(store)
@@ -205,12 +211,15 @@ class Service:
         """Answer with a file. It is copied to the run's inputs, and the engine gets its path."""
         run = await self.store.get(run_id)
         if run.pending_interaction is None or run.pending_interaction.interaction_id != interaction_id:
-            return await self.reply(run_id, file.name, interaction_id, by=by)
+            message = f"run {run.id} does not ask {interaction_id[:80]!r} now; its state is {run.state}"
+            not_asked = Conflict(RefusalCode.INTERACTION_NOT_PENDING, message)
+            raise await self.already_closed(run_id, interaction_id) or not_asked
         workspace = self._workspaces.of(run_id)
         # Two answers may have files of the same name; neither may overwrite the other.
         key = f"answer-{run.attempt_number}-{self._new_id()}"
         try:
             path = await self.pools.files.run(workspace.stage_input, key, file)
+            await self.pools.files.run(self._workspaces.sync, run_id)
             if run.workdir is not None:
                 path = str(workspace.cwd / path)
             return await self.reply(run_id, f"The answer is the file {path}", interaction_id, by=by)
@@ -302,12 +311,13 @@ class Service:
         if not run.state.final:
             raise Conflict(RefusalCode.RUN_NOT_FINAL, f"run {run.id} is {run.state}: it has no result yet")
         try:
-            artifacts = tuple(await self.artifacts(run_id))
+            page = await self.artifact_page(run_id)
         except FilesElsewhere:
             # The data is here, and the list of artifacts says why it is not.
-            artifacts = ()
+            page = ArtifactPage(items=(), end=None)
         data, changes = await self.store.result(run_id), await self.changes(run)
-        return Result(run=run, data=data, artifacts=artifacts, changes=changes)
+        more = page.end is not None
+        return Result(run=run, data=data, artifacts=tuple(page.items), more_artifacts=more, changes=changes)
 
     async def changes(self, run: Run) -> Changes | None:
         """What the run has changed in its workdir at the end of its last turn; None if it has no workdir."""
@@ -317,21 +327,36 @@ class Service:
         return await self.pools.files.run(record.changes) or Changes(unavailable=NoSummary.NOT_STARTED)
 
     async def artifacts(self, run_id: str) -> Sequence[Artifact]:
+        """All artifacts that are listed."""
+        return (await self.artifact_page(run_id, 0, MAX_LISTED, MAX_NAMES)).items
+
+    async def artifact_page(
+        self, run_id: str, after: int = 0, limit: int = PAGE_FILES, max_names: int = PAGE_NAMES
+    ) -> ArtifactPage:
+        """The artifacts after the first `after`."""
         run = await self.store.get(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
 
-        def look(checkpoint: Checkpoint) -> list[Artifact]:
+        def look(checkpoint: Checkpoint) -> tuple[RunArtifacts, ArtifactPage]:
             view = self._artifacts_of(run)
-            return with_turns(view.index(), itertools.islice(view.artifacts(checkpoint), MAX_LISTED), turn)
+            page = page_of(bounded(view.artifacts(checkpoint)), after, limit, max_names)
+            return view, replace(page, items=with_turns(view.index(), page.items, turn))
 
-        found = await self.pools.files.run_abandonable(look)
-        return found if run.state.final else await self._masked(run_id, found)
+        view, page = await self.pools.files.run_abandonable(look)
+        if not page.items or (shown := await self._shown_names(run, view)) is None:
+            return page
+        # In a thread: there can be a million characters to search.
+        named = await self.pools.files.run(lambda: [replace(each, path=shown(each.path)) for each in page.items])
+        return replace(page, items=named)
 
-    async def _masked(self, run_id: str, found: Sequence[Artifact]) -> Sequence[Artifact]:
-        """At the end of its turn, a file whose name contains a secret answer gets another name. Until then it is hidden."""
-        secrets = answer_secrets(each.secret_response for each in await self.store.interactions(run_id))
-        redactor = Redactor((), secrets)
-        return [replace(each, path=redactor.text(each.path)) for each in found] if secrets else found
+    async def _shown_names(self, run: Run, view: RunArtifacts) -> Callable[[str], str] | None:
+        """How the names of its files are shown; None: as they are.
+
+        At the end of a turn, a file whose name contains a secret gets another name. Until then its name is masked.
+        """
+        if run.state.final or isinstance(view, StoredArtifacts):
+            return None
+        return (await self.secrets.redactor(self.store, run)).text
 
     async def versions(self, run_id: str, path: str) -> Sequence[Version]:
         """The versions of one artifact at the ends of turns, oldest first."""
@@ -384,12 +409,17 @@ class Service:
     async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""
         run, pool = await self.store.get(run_id), self.pools.zipping
-        bundle = await pool.run_abandonable(lambda checkpoint: self._artifacts_of(run).bundle(max_bytes, checkpoint))
-        return bundle.pieces(pool)
+
+        def look(checkpoint: Checkpoint) -> tuple[RunArtifacts, Bundle]:
+            view = self._artifacts_of(run)
+            return view, view.bundle(max_bytes, checkpoint)
+
+        view, bundle = await pool.run_abandonable(look)
+        return bundle.with_names(await self._shown_names(run, view)).pieces(pool)
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._queue.reason(run.engine) if run.state is RunState.QUEUED else None
+        return self._queue.reason(run.engine, run.created_by) if run.state is RunState.QUEUED else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, Self
 
+from askback.background.pools import Pools
+from askback.catalog.engines import EnginesHere
 from askback.core import lifecycle
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, entry
-from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode
+from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode, Unavailable
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import INTERNAL, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
@@ -36,13 +39,7 @@ from askback.core.signals import Replied
 from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.base import Engine
-from askback.inheritance import Continuable, Inheritance, check_workdir
-from askback.installed.engines import EnginesHere
-from askback.process.homes import Homes, NotKept
-from askback.process.pools import Pools
-from askback.process.stored_run import uploaded_package_key
-from askback.process.workdirs import Workdirs
-from askback.process.workspaces import Workspaces
+from askback.runs.continuation import Continuable, Inheritance, check_workdir
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
@@ -50,6 +47,10 @@ from askback.skills.summary import secret_inputs, summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.base import IdempotencyKey, RunStore
 from askback.text.json_text import is_large
+from askback.workspace.archives import Homes, NotKept
+from askback.workspace.stored_run import uploaded_package_key
+from askback.workspace.workdirs import Workdirs
+from askback.workspace.workspaces import Workspaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,12 @@ class Submission:
     def uploaded(self) -> tuple[Path, ...]:
         """Every file that came with the request."""
         return (*self.files.values(), *(() if self.archive is None else (self.archive,)))
+
+    @property
+    def starts_with_files(self) -> bool:
+        """Whether something is written to the folder of the run before the run is stored."""
+        copied = self.origin is not None and (self.origin.files is not None or self.origin.session)
+        return copied or bool(self.uploaded or self.env)
 
     @property
     def given(self) -> dict[str, Json]:
@@ -348,13 +355,20 @@ class Submissions:
             request = await self._stage(run_id, wanted)
             if source is not None:
                 decision = await self._keep(decision)
+            if wanted.starts_with_files:
+                await self._pools.files.run(self._workspaces.sync, run_id)
             audit = entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
             decision = replace(decision, audit=audit)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self._withdraw(run_id, wanted, reserved=reserved)
             raise
-        if run.id != run_id and (reserved or wanted.files or wanted.env or source is not None):
+        has_files = reserved or wanted.files or wanted.env or source is not None
+        if run.id == run_id and (has_files or wanted.archive is not None):
+            # The sweep repeats what fails here.
+            with suppress(OSError, Unavailable):
+                await self._pools.files.run(self._workspaces.of(run_id).mark_stored, admitted=True)
+        if run.id != run_id and has_files:
             await self._withdraw(run_id, wanted, reserved=reserved)
         return run
 

@@ -36,12 +36,13 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from askback import setting_types, trust
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import Webhook
-from askback.notification_sections import NotificationSettings, TelegramSettings, WebhookSettings
-from askback.setting_addresses import check_database, check_files, check_runs_dir
-from askback.setting_sections import (
+from askback.settings import trust
+from askback.settings import types as setting_types
+from askback.settings.addresses import check_database, check_files, check_runs_dir
+from askback.settings.notifications import NotificationSettings, TelegramSettings, WebhookSettings
+from askback.settings.sections import (
     MAX_SLOTS,
     TEN_YEARS_SEC,
     EngineSettings,
@@ -57,9 +58,9 @@ from askback.setting_sections import (
     WorkerSettings,
     default_slots,
 )
-from askback.setting_webhooks import webhook_setting_problems, webhooks_of
+from askback.settings.trust import Shown
+from askback.settings.webhooks import webhook_setting_problems, webhooks_of
 from askback.text.formatting import nearest
-from askback.trust import Shown
 
 FILE_NAME = trust.FILE_NAME
 key_name = trust.key_name
@@ -150,12 +151,13 @@ class Settings(BaseSettings):
         description="How many engine processes may run at a time; default: depends on cores and memory.",
     )
     warm_sec: float = Field(
-        600,
+        0,
         ge=0,
         le=TEN_YEARS_SEC,
         description=(
             "How long the process of a resumable run is kept while the run waits, if its engine allows it, in seconds;"
-            " 0: not at all. A run may set it as an option. See [warm waits](../explanation/engines.md#warm-waits)."
+            " 0: it ends when the run asks. `600` is recommended where people wait for answers. The option of a run"
+            " can only shorten it. See [warm waits](../explanation/engines.md#warm-waits)."
         ),
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(

@@ -18,8 +18,8 @@ from askback.core.webhooks import (
     Reminders,
     is_email_address,
 )
-from askback.setting_sections import Section, check_address
-from askback.trust import Shown
+from askback.settings.sections import Section, check_address
+from askback.settings.trust import Shown
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

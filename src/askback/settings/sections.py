@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from askback.core.labels import NAME_PATTERN, label_problems
-from askback.setting_types import Program, Unit
-from askback.trust import Shown
+from askback.settings.trust import Shown
+from askback.settings.types import Program, Unit
 
 MAX_SLOTS = 10_000
 TEN_YEARS_SEC = 10 * 365.25 * 24 * 3600
@@ -209,6 +209,15 @@ class EngineLimits(Section):
 
 class Quota(Section):
     open_runs: int | None = Field(1000, ge=1, description="Unfinished runs of one token.")
+    running: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Slots that the runs of one token may have at a time; default: all slots but one, and all slots for the "
+            "server's own token. Further runs stay queued. On "
+            "several machines, the programs that execute runs need this setting, and those of all machines count together."
+        ),
+    )
     upload: Annotated[float | None, Unit("MB")] = Field(
         4096, gt=0, description="Size of all stored uploads of one token, in MB."
     )
@@ -249,13 +258,16 @@ class EngineSettings(Section):
     extra_args: tuple[str, ...] = Field((), description="Additional arguments for every start.")
     slots: int | None = Field(None, ge=1, le=MAX_SLOTS, description="At most this many of `slots` for this engine.")
     warm_sec: float | None = Field(
-        None, ge=0, le=TEN_YEARS_SEC, description="As the top-level `warm_sec`, for this engine."
+        None,
+        ge=0,
+        le=TEN_YEARS_SEC,
+        description="As the top-level `warm_sec`, for this engine, whether shorter or longer.",
     )
     prewarm: int = Field(
         0,
         ge=0,
         le=64,
-        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm. See [warm starts](../explanation/engines.md#warm-starts).",
+        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm, and only with `warm_sec`. See [warm starts](../explanation/engines.md#warm-starts).",
     )
     ask_tool: bool = Field(
         False,

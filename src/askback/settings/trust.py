@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.files.atomic import write_private
+from askback.fs.atomic import write_private
 
 FILE_NAME = "askback.toml"
 MAX_BYTES = 1024 * 1024

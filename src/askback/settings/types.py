@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from askback.trust import Shown, key_name
+from askback.settings.trust import Shown, key_name
 
 
 class Program:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from askback.core.runs import RunState
 from askback.core.webhooks import Webhook, WebhookKind, reminders_of, webhook_problems
-from askback.notification_sections import NotificationSettings, ReminderSettings, WebhookSettings
+from askback.settings.notifications import NotificationSettings, ReminderSettings, WebhookSettings
 
 _FOR_PEOPLE = (RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED)
 """The states that a message to a person is worth, unless the settings name others."""

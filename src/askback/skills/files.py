@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.files.regular import open_regular
+from askback.fs.regular import open_regular
 from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 
@@ -169,7 +169,7 @@ class Digests:
 
 
 def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
-    """Write the files into a new folder. They are durable when this returns."""
+    """Write the files into a new folder. The caller syncs them, all at once."""
     for entry in entries:
         path = target / entry.name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -177,8 +177,6 @@ def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
         with open(_open_plain(entry.path), "rb") as source, open(_create(path, mode), "wb") as copy:
             while chunk := source.read(1 << 20):
                 copy.write(chunk)
-            copy.flush()
-            os.fsync(copy.fileno())
 
 
 def _open_plain(path: Path) -> int:

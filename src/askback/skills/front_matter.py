@@ -24,6 +24,8 @@ MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What can be an ID, and so the name of a folder."""
 
 _KNOWN = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 _CONSTANTS: dict[str, bool | None] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
@@ -206,8 +208,10 @@ def _name_problems(front: Mapping[str, Any], folder_name: str) -> list[Problem]:
         return [error(where, "is missing", rule)]
     if not isinstance(name, str):
         return [error(where, "is not a string", rule)]
-    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+    if not ID.fullmatch(name):
         return [error(where, f"{short(name)} is not a valid name", rule)]
+    if not NAME.fullmatch(name):
+        return [warning(where, f"{short(name)} is a name that other programs may refuse", rule)]
     if folder_name and name != folder_name:
         return [warning(where, f"differs from the folder's name {short(folder_name)}", "give both the same name")]
     return []
@@ -229,7 +233,7 @@ def _description_problems(front: Mapping[str, Any]) -> list[Problem]:
     if not description.strip():
         return [error(where, "is empty", rule)]
     if len(description) > MAX_DESCRIPTION:
-        return [error(where, f"has {len(description)} characters", rule)]
+        return [warning(where, f"has {len(description)} characters; other programs may cut or refuse it", rule)]
     return []
 
 
@@ -245,7 +249,7 @@ def _optional_problems(front: Mapping[str, Any]) -> list[Problem]:
     compatibility = front.get("compatibility")
     if isinstance(compatibility, str) and not 1 <= len(compatibility) <= MAX_COMPATIBILITY:
         message = f"has {len(compatibility)} characters"
-        problems.append(error(f"{FILE}: compatibility", message, f"use 1 to {MAX_COMPATIBILITY}, or leave it out"))
+        problems.append(warning(f"{FILE}: compatibility", message, f"use 1 to {MAX_COMPATIBILITY}, or leave it out"))
     return problems
 
 

@@ -26,13 +26,13 @@ from askback.core.errors import (
     disk_full,
     raise_if_temporary,
 )
-from askback.files.atomic import locked, make_private, sync_folder
-from askback.files.regular import is_kind
+from askback.fs.atomic import locked, make_private
+from askback.fs.durable import GroupSync
+from askback.fs.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.contents import Contents, PackageFile
 from askback.skills.files import Digests, copy_files, list_files
-from askback.skills.front_matter import FILE
-from askback.skills.manifest import ID
+from askback.skills.front_matter import FILE, ID
 from askback.skills.package import SkillPackage, read_package
 from askback.skills.package_archives import PackageArchives, damaged, package_key
 from askback.skills.shelf import FileShelf, Shelf
@@ -77,6 +77,7 @@ class Library:
         """
         self._archives = archives
         self._packages = root / "packages"
+        self._disk = GroupSync(self._packages)
         self._skills = root / "skills"
         self._shelf = shelf or FileShelf(self._skills)
         self._skills_dirs = skills_dirs
@@ -190,7 +191,7 @@ class Library:
                 if target.exists():
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
                 fresh.rename(target)
-        sync_folder(self._packages)
+        self._disk.sync(target)
 
     def _sweep(self) -> None:
         """Remove what killed programs left unfinished."""

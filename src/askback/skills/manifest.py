@@ -6,7 +6,6 @@ with a warning.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +22,7 @@ from askback.skills.diagnostics import (
     unknown_name,
     warning,
 )
+from askback.skills.front_matter import ID
 from askback.skills.json_schema import Checker, compile_schema
 from askback.skills.prompt_template import PromptTemplate, TemplateUnsupported, parse_template
 from askback.skills.skill_runner import (
@@ -44,7 +44,6 @@ PLACES = ("assets/runner.json", "runner.json")
 """The first of these files that exists is used."""
 
 SCHEMA_KEYS = ("input", "parameter", "output")
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_VERSION = 64
 
 _KNOWN = (

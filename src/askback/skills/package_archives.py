@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from askback.blobs import FileMissing
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import RefusalCode, Unavailable
 from askback.skills.files import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES, copy_files, list_files
-from askback.stored_files import FileMissing
-from askback.stored_files.blocking import BlockingFiles
 
 if TYPE_CHECKING:
     from askback.skills.package import SkillPackage

@@ -26,6 +26,7 @@ from askback.skills.transcript import (
     transcript_part,
     unanswered,
 )
+from askback.text.json_text import indented
 
 MAX_SCHEMA_CHARS = 30_000
 
@@ -275,7 +276,7 @@ def _fenced_line(value: Json) -> str:
 
 
 def _fenced(value: Json) -> str:
-    return f"```json\n{json.dumps(value, ensure_ascii=False, indent=2)}\n```"
+    return f"```json\n{indented(value)}\n```"
 
 
 # An example output, generated from the schema.

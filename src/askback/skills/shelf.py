@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from askback.core.errors import raise_if_temporary
-from askback.files.atomic import locked, sync_folder, write_private
-from askback.files.records import Records
+from askback.fs.atomic import locked, sync_folder, write_private
+from askback.fs.records import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

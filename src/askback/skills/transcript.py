@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.text.json_text import indented
 
 MAX_TRANSCRIPT_CHARS = 200_000
 """Characters of the questions and answers before the newest."""
@@ -107,7 +108,7 @@ def unanswered(interaction: Interaction) -> str:
 
 def data_block(tag: str, value: Json) -> str:
     """A value as JSON between tags."""
-    return f"<{tag}>\n{_untagged(json.dumps(value, ensure_ascii=False, indent=2), tag)}\n</{tag}>"
+    return f"<{tag}>\n{_untagged(indented(value), tag)}\n</{tag}>"
 
 
 def _untagged(text: str, tag: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from askback.core.interactions import Interaction, Json, option_value
 from askback.core.runs import Mode
+from askback.core.secrecy import Secrecy
 from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
 from askback.skills.file_inputs import is_file_input
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, scan
@@ -57,7 +58,8 @@ def _part_problems(package: SkillPackage, key: str, value: Json) -> tuple[str, .
     if checker is None:
         return scan(document, key).problems
     schema = package.input_schema if key == "input" else package.parameter_schema
-    return (*_unknown_keys(schema, document, key), *checker.problems(document, key))
+    problems = _without_secrets(Secrecy.by(schema), key, checker.problems(document, key))
+    return (*_unknown_keys(schema, document, key), *problems)
 
 
 def _unknown_keys(schema: Mapping[str, Any] | None, document: Mapping[str, Json], root: str) -> list[str]:
@@ -145,18 +147,19 @@ def reply_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
             f"response: is not an object with the answers to the {len(interaction.questions)} questions by their ids",
         )
     checker = _response_checker(interaction.response_schema)
-    return () if checker is None else _without_secrets(interaction, checker.problems(response, "response"))
+    if checker is None:
+        return ()
+    return _without_secrets(interaction.secrecy, "response", checker.problems(response, "response"))
 
 
-def _without_secrets(interaction: Interaction, problems: Sequence[str]) -> tuple[str, ...]:
-    """A problem quotes the value that it is about. Those of secret answers only name the place."""
-    secrecy = interaction.secrecy
+def _without_secrets(secrecy: Secrecy, root: str, problems: Sequence[str]) -> tuple[str, ...]:
+    """A problem quotes the value that it is about. Those of secret values only name the place."""
     if not secrecy.any:
         return tuple(problems)
-    # What is wrong with the whole answer quotes its secret fields, too.
-    starts = ["response: ", *(["response.", "response["] if secrecy.whole else [])]
+    # What is wrong with the whole value quotes its secret fields, too.
+    starts = [f"{root}: ", *([f"{root}.", f"{root}["] if secrecy.whole else [])]
     for name in secrecy.fields:
-        place = format_path("response", (name,))
+        place = format_path(root, (name,))
         starts += [f"{place}: ", f"{place}.", f"{place}["]
     return tuple(_bare(problem) if problem.startswith(tuple(starts)) else problem for problem in problems)
 

@@ -19,6 +19,7 @@ from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
+from askback.core.shares import UNLIMITED, Shares
 from askback.core.signals import Signal
 from askback.core.webhooks import (
     EVERY_DELIVERY,
@@ -169,6 +170,12 @@ class EventPage(tuple[Event, ...]):
         return page
 
 
+class QueuedRuns(tuple[Run, ...]):
+    """Runs that may start, in queue order. `held_back`: there are others, whose tokens have as many slots as they may."""
+
+    held_back: bool = False
+
+
 class Changes(Protocol):
     """The runs that have changed, in this process or another one on the same store.
 
@@ -231,10 +238,11 @@ class RunStore(Protocol):
         """
         ...
 
-    async def apply(self, before: Run, decision: Decision) -> Run:
+    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
         """Write the run, its events, its interactions and its place in the queue, in one transaction.
 
-        Raises `StaleWrite` unless the stored run still has `before.version`.
+        Raises `StaleWrite` unless the stored run still has `before.version`, and `Conflict` if workers already hold
+        `max_held` runs of its creator.
         """
         ...
 
@@ -327,8 +335,14 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
         ...
 
-    async def queued(self, owners: Collection[str], *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """Queued runs of these owners, in queue order: by priority, first come, first served."""
+    async def queued(
+        self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares = UNLIMITED
+    ) -> QueuedRuns:
+        """Queued runs of these owners that may start, in the order of `core.priorities`."""
+        ...
+
+    async def held_by_token(self) -> Mapping[str, int]:
+        """How many runs of each token a worker holds. Tokens without any are left out."""
         ...
 
     async def longest_queued(self, owners: Collection[str]) -> Run | None:
@@ -346,8 +360,12 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """
         ...
 
-    async def held(self) -> Sequence[Run]:
-        """Runs that a worker holds: running, or waiting with a process."""
+    async def held(self, workers: Collection[str] | None = None) -> Sequence[Run]:
+        """Runs that one of these workers holds, or any: running, or waiting with a process."""
+        ...
+
+    async def workers(self) -> Collection[str]:
+        """The workers that hold runs."""
         ...
 
     async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
@@ -437,6 +455,10 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
 
     # Retention.
 
+    async def existing(self, run_ids: Collection[str]) -> frozenset[str]:
+        """Those of these runs that exist."""
+        ...
+
     async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
         """Finished runs, the oldest first by creation."""
         ...
@@ -457,18 +479,25 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
 
 
 async def move(
-    store: RunStore, run_id: str, signal: Signal, *, seen: Run | None = None, audit: AuditEntry | None = None
+    store: RunStore,
+    run_id: str,
+    signal: Signal,
+    *,
+    seen: Run | None = None,
+    audit: AuditEntry | None = None,
+    max_held: int | None = None,
 ) -> Run:
     """Apply a signal to a run. If the run has changed meanwhile, decide again.
 
-    `seen` saves the first read; it may be outdated. `audit` is stored with the change. Raises `Conflict` if the lifecycle refuses the signal.
+    `seen` saves the first read; it may be outdated. `audit` is stored with the change. Raises `Conflict` if the lifecycle
+    refuses the signal, or the store because of `max_held`.
     """
     run, is_fresh = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:
         answer = decide(run, signal)
         if isinstance(answer, Decision):
             with suppress(StaleWrite):
-                return await store.apply(run, replace(answer, audit=audit))
+                return await store.apply(run, replace(answer, audit=audit), max_held)
         elif is_fresh:
             if isinstance(answer, Stay):
                 return run

@@ -11,13 +11,15 @@ from typing import Protocol
 
 from askback.core.priorities import priority
 from askback.core.runs import Run, RunState
+from askback.core.shares import UNLIMITED, Shares
+from askback.store.base import QueuedRuns
 from askback.store.turns import Room, Ticket
 
 
 class _Queue(Protocol):
     def queued(
-        self, owners: Collection[str], *, without_engines: Collection[str], limit: int
-    ) -> Awaitable[Sequence[Run]]: ...
+        self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares
+    ) -> Awaitable[QueuedRuns]: ...
 
 
 class QueueView:
@@ -45,7 +47,7 @@ class QueueView:
         return bool(queued)
 
     async def take(self, room: Room) -> Sequence[Ticket]:
-        runs = await self.heads(without_engines=room.full_engines, limit=room.total)
+        runs = await self.heads(without_engines=room.full_engines, limit=room.total, shares=room.shares)
         return [Ticket(run=run) for run in runs]
 
     def done(self, ticket: Ticket) -> None:
@@ -60,8 +62,8 @@ class QueueView:
     async def close(self) -> None:
         pass
 
-    async def heads(self, *, without_engines: Collection[str], limit: int) -> Sequence[Run]:
-        """The runs to take next; empty if there are none."""
+    async def heads(self, *, without_engines: Collection[str], limit: int, shares: Shares = UNLIMITED) -> Sequence[Run]:
+        """The runs to take next; empty if there are none. The claim refuses those that exceed the share of a token."""
         fresh, self._fresh = self._fresh, []
         if self._complete and not without_engines and len(fresh) <= limit:
             return sorted(fresh, key=priority, reverse=True)
@@ -69,8 +71,8 @@ class QueueView:
             return ()
         # Until the read is done, others rely on nothing. What is queued meanwhile is noted.
         self._complete, self._outdated = False, False
-        runs = await self._store.queued(self._owners, without_engines=without_engines, limit=limit)
+        runs = await self._store.queued(self._owners, without_engines=without_engines, limit=limit, shares=shares)
         self._read = {(run.id, run.version) for run in runs}
         self._fresh = [run for run in self._fresh if (run.id, run.version) not in self._read]
-        self._complete = len(runs) < limit and not without_engines and not self._outdated
+        self._complete = not (len(runs) == limit or runs.held_back or without_engines or self._outdated)
         return runs

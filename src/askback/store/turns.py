@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from askback.core.runs import Run
+from askback.core.shares import UNLIMITED, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How many turns a worker can take: in all, and of each engine that it knows."""
+    """How many turns a worker can take: in all, of each engine that it knows, and of each token."""
 
     total: int
     engines: Mapping[str, int]
+    shares: Shares = UNLIMITED
 
     @property
     def full_engines(self) -> Collection[str]:

@@ -79,9 +79,9 @@ class VisibleStore:
                 raise Conflict(error.code, "another run works in this folder and is not over") from None
             raise
 
-    async def apply(self, before: Run, decision: Decision) -> Run:
+    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
         await self._check(before.id)
-        return await self.whole.apply(before, decision)
+        return await self.whole.apply(before, decision, max_held)
 
     async def get(self, run_id: str) -> Run:
         await self._check(run_id)

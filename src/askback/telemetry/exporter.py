@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -22,6 +23,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from prometheus_client import Metric
 
 from askback import __version__
+from askback.background.loops import start_thread
+from askback.core.errors import Unavailable
 from askback.telemetry.observations import Episode, Observation
 from askback.telemetry.otlp_metrics import metrics_data
 from askback.telemetry.spans import Tracing
@@ -86,10 +89,10 @@ class Exporter:
         self._messages.remove()
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="askback-telemetry", daemon=True)
-            self._thread.start()
         self._news.set()
+        # Without a thread, it waits for the next call.
+        with suppress(Unavailable):
+            self._thread = self._thread or start_thread(self._run, name="askback-telemetry")
 
     # In the exporter's thread.
 
@@ -103,6 +106,12 @@ class Exporter:
         self._done.set()
 
     def _send(self) -> None:
+        try:
+            self._send_all()
+        except Exception:  # no error may end this thread
+            log.exception("telemetry was dropped")
+
+    def _send_all(self) -> None:
         while self._episodes and not (self._failing and self._closing.is_set()):
             self._send_spans([self._episodes.popleft() for _ in range(min(_BATCH, len(self._episodes)))])
         metrics, self._unsent_metrics = self._unsent_metrics, ()

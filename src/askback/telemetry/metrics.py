@@ -203,7 +203,8 @@ class Metrics:
         ).set_function(gauges.warm_bytes)
         self._read_counter(
             "askback_warm_replies",
-            "Replies to resumable runs, by the process that got them: a warm one (`hit`) or a new one (`miss`).",
+            "Replies to resumable runs with `warm_sec`, by the process that got them: a warm one (`hit`) or a new one"
+            " (`miss`).",
             "result",
             gauges.warm_replies,
         )

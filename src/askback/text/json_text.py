@@ -32,6 +32,8 @@ _MAX_DIGITS = 1_001
 MAX_VALUES = 250_000
 """The most values in one document: 8 MB of `[],` would become 200 MB of lists."""
 _MAX_STRUCTURAL = 4 * MAX_VALUES
+MAX_INDENTED = 2_000_000
+"""Characters of a document that is written with indentation, which grows with the depth of every value."""
 _SIGNS = ",:[{"
 # Possessive quantifiers: a whole block on one line is not a fence, and must be rejected without backtracking.
 _FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
@@ -264,3 +266,14 @@ def is_large(*documents: Any) -> bool:
             if weight < _LARGE:
                 pending.extend(value)
     return weight >= _LARGE
+
+
+def indented(value: Any) -> str:
+    """The document for people, two spaces per level; on one line if it would be longer than `MAX_INDENTED`."""
+    pieces, left = [], MAX_INDENTED
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            return json.dumps(value, ensure_ascii=False)
+    return "".join(pieces)

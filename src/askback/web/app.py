@@ -19,11 +19,11 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.access.sessions import DEVICE, Lifetime
 from askback.core.errors import AskbackError
 from askback.http.problems import retry_after, status_of
-from askback.http.sessions import DEVICE, Lifetime
-from askback.links import ANSWERS
-from askback.service import Service
+from askback.runs.links import ANSWERS
+from askback.runs.service import Service
 from askback.store.audit_log import AuditStore
 from askback.web import (
     audit,

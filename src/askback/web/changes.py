@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.process.versions import Version
 from askback.web.page_context import Page, PageContext
+from askback.workspace.versions import Version
 
 NOW = "now"
 _KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "note"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.http.statistics import statistics
+from askback.http.routes.statistics import statistics
 from askback.web.charts import Chart, bars, chart
 from askback.web.page_context import Page, PageContext, size_text
 from askback.wire.statistics import DayStats, Finished, Statistics

@@ -14,10 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
+from askback.text.json_text import indented
 from askback.web.page_context import Page, PageContext, rendered, size_text
 
 MAX_LISTED = 500
 """More files are only in the zip file."""
+MAX_NAMES = 100_000
+"""Characters of the paths that are shown. Each is on the page several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +38,10 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """The listed files, and the number of further ones. `unavailable`: they are in a store that cannot be used now."""
+    """The listed files, and whether there are further ones. `unavailable`: they are in a store that cannot be used now."""
 
     shown: tuple[ListedFile, ...] = ()
-    more: int = 0
+    more: bool = False
     unavailable: bool = False
 
 
@@ -50,16 +53,15 @@ async def files(context: PageContext, request: Request) -> Response:
 async def listed(context: PageContext, run_id: str) -> FileList:
     """Without its files, a run can still be read and answered."""
     try:
-        found = await context.service.artifacts(run_id)
+        found = await context.service.artifact_page(run_id, 0, MAX_LISTED, MAX_NAMES)
     except Unavailable as error:
         if error.code is not RefusalCode.FILES_UNAVAILABLE:
             raise
         return FileList(unavailable=True)
     shown = tuple(
-        ListedFile(path=each.path, size=each.size, turn=each.turn, comparable=each.comparable)
-        for each in found[:MAX_LISTED]
+        ListedFile(path=each.path, size=each.size, turn=each.turn, comparable=each.comparable) for each in found.items
     )
-    return FileList(shown=shown, more=len(found) - len(shown))
+    return FileList(shown=shown, more=found.end is not None)
 
 
 _FILES = (Page(path="/runs/{run_id}/files", show=files),)
@@ -140,7 +142,7 @@ def _text(content: bytes, *, cut: bool) -> str | None:
 
 def _indented(text: str) -> str:
     try:
-        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+        return indented(json.loads(text))
     except (ValueError, RecursionError):
         return text
 

@@ -12,8 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from askback.core.errors import Forbidden, RefusalCode
 from askback.core.runs import Run
-from askback.process.workspace import INPUTS_DIR
-from askback.service import Service
+from askback.runs.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import Schema, secret_inputs
@@ -22,6 +21,7 @@ from askback.web.page_context import READ, SUBMIT, Page, PageContext
 from askback.web.run_actions import continuation
 from askback.web.skills import find
 from askback.web.translations import Translations
+from askback.workspace.layout import INPUTS_DIR
 
 _CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation", "on_lost_session")
 """Options with a few fixed values, each with its own text."""
@@ -116,10 +116,11 @@ class EarlierRun:
 
 async def earlier(service: Service, run_id: str, package: SkillPackage) -> EarlierRun:
     run, request = await service.store.get(run_id), await service.store.request(run_id)
-    texts = {name: value for name, value in request.input.items() if not _is_file(name, value)}
+    shown = await service.secrets.shown_request(run, request)
+    texts = {name: value for name, value in shown.input.items() if not _is_file(name, value)}
     input_ = _fitting(texts, package.input_schema)
     # The form has no fields for parameters that the schema does not define.
-    parameter = _fitting(request.parameter, package.parameter_schema or {"properties": {}}, every=True)
+    parameter = _fitting(shown.parameter, package.parameter_schema or {"properties": {}}, every=True)
     left_out = [*(request.input.keys() - input_.keys()), *(request.parameter.keys() - parameter.keys())]
     given = {"input": input_, "parameter": parameter, "options": asdict(run.options)}
     return EarlierRun(run=run, given=given, left_out=tuple(sorted(left_out)))
@@ -133,7 +134,6 @@ def _is_file(name: str, value: Any) -> bool:
 def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = False) -> dict[str, Any]:
     """The values that the form has a field for, without secrets. A schema without fields allows any value."""
     fields = (schema or {}).get("properties") or {}
-    if not fields and not every:
-        return dict(values)
     hidden = secret_inputs(values, schema)
-    return {name: each for name, each in values.items() if name in fields and name not in hidden}
+    fitting = fields if fields or every else values
+    return {name: each for name, each in values.items() if name in fitting and name not in hidden}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from http import HTTPStatus
@@ -18,11 +19,15 @@ from markdown_it.token import Token
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from askback.access.grants import Grant
+from askback.access.sessions import DEVICE, Lifetime
+from askback.background.pools import Pool
+from askback.core.access import AccessScope
 from askback.core.labels import INTERNAL, for_people
-from askback.http.auth import AccessScope, Grant
-from askback.http.sessions import DEVICE, Lifetime
-from askback.service import Service
+from askback.http.cookies import cookie
+from askback.runs.service import Service
 from askback.store.audit_log import AuditStore
 from askback.text.formatting import rfc3339
 from askback.web import translations
@@ -36,6 +41,7 @@ CSP = (
 ANSWER, READ, SUBMIT = AccessScope.ANSWER, AccessScope.READ, AccessScope.SUBMIT
 _FOLDER = Path(__file__).parent / "templates"
 _FRAME = ("frame", "state", "refusal")
+_HTML = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,14 +63,15 @@ class PageContext:
         return replace(self, service=self.service.restricted_to(grant.labels)) if grant.labels else self
 
     def translations_for(self, request: Request) -> Translations:
-        chosen = translations.choose(
-            request.cookies.get(translations.COOKIE), request.headers.get("accept-language", "")
-        )
+        given = request.headers
+        language = cookie(given.get("cookie", ""), translations.COOKIE)
+        chosen = translations.choose(language, given.get("accept-language", ""))
         return self.languages[chosen]
 
     def show(self, request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any) -> Response:
         texts, grant = self.translations_for(request), request.scope.get("grant")
-        text = self.templates.get_template(template).render(
+        render = functools.partial(
+            self.templates.get_template(template).render,
             t=texts,
             language=texts.language,
             languages=translations.NAMES,
@@ -76,7 +83,28 @@ class PageContext:
             **values,
         )
         headers = {"Content-Security-Policy": CSP, "Content-Language": texts.language}
-        return Response(text.encode(errors="replace"), status, headers, "text/html; charset=utf-8")
+        if grant is None or status is not HTTPStatus.OK:
+            # Always short, and no reason to refuse a stranger because others have long pages.
+            return Response(_encoded(render), status, headers, _HTML)
+        return _Rendered(render, self.service.pools.pages, headers)
+
+
+class _Rendered(Response):
+    """A page that is rendered when it is sent, in a thread: what it shows may be long."""
+
+    def __init__(self, render: Callable[[], str], pool: Pool, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers, media_type=_HTML)
+        self._render = render
+        self._pool = pool
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.body = await self._pool.run(_encoded, self._render)
+        self.headers["Content-Length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
+
+
+def _encoded(render: Callable[[], str]) -> bytes:
+    return render().encode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +188,10 @@ def size_text(size_bytes: int) -> str:
 
 MAX_CHARACTERS = 500_000
 """The rest is cut off, because a browser has to lay out everything."""
+MAX_MARKDOWN = 200_000
+"""A longer text is not rendered, because the parser needs a kilobyte for each character. It is shown as it is."""
+MAX_RENDERED = 2_000_000
+"""About how long the HTML may be: references can repeat a long address. A text with more is shown as it is."""
 
 _TAGS = {
     *("p", "br", "hr", "blockquote", "pre", "code", "em", "strong", "s", "a", "ul", "ol", "li"),
@@ -173,13 +205,26 @@ def rendered(text: str) -> Markup:
     """Render Markdown to safe HTML. Headings move one level down, below the page's own."""
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
     parser.disable("image")
-    tokens = parser.parse(text[:MAX_CHARACTERS])
+    tokens = parser.parse(text) if len(text) <= MAX_MARKDOWN else []
+    if len(text) > MAX_MARKDOWN or _length(tokens) > MAX_RENDERED:
+        return Markup("<pre>{}</pre>").format(text[:MAX_CHARACTERS])
     _lower_headings(tokens)
     made = parser.renderer.render(tokens, parser.options, {})
     safe = nh3.clean(
         made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"
     )
     return Markup(safe)
+
+
+def _length(tokens: Iterable[Token]) -> int:
+    """About how long the HTML of these becomes."""
+    return sum(
+        len(token.content)
+        + 2 * len(token.tag)
+        + sum(len(str(each)) for each in token.attrs.values())
+        + _length(token.children or ())
+        for token in tokens
+    )
 
 
 def _lower_headings(tokens: Sequence[Token]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -14,9 +14,10 @@ from starlette.responses import Response
 from askback.core.interactions import InboxOrder
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
-from askback.links import AFTERWARDS
-from askback.service import Service
+from askback.runs.links import AFTERWARDS
+from askback.runs.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
+from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
 from askback.web import files
 from askback.web.answers import answer_text, outcome_text
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
@@ -32,7 +33,6 @@ MAX_SEARCHED = 1000
 MAX_COUNTED = 999
 """How far the runs of each state are counted."""
 _SCAN = 200
-_MAX_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Query:
             state=known[0] if known else None,
             skill=given.get("skill") or None,
             engine=given.get("engine") or None,
-            words=given.get("q", "").strip(),
+            words=given.get("q", "")[:MAX_CHARACTERS].strip(),
             labels=labels_in(request),
         )
 
@@ -123,7 +123,7 @@ async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
     for _ in range(MAX_SEARCHED // _SCAN):
         page = await service.store.list_runs(query.filter, cursor, _SCAN)
         cursor = page.next_cursor
-        found += [run for run in page.items if _matches(run, query.words)]
+        found += await service.pools.parsing.run(_matching, page.items, query.words)
         if cursor is None or len(found) >= PAGE_SIZE:
             break
     return RunPage(items=tuple(found), next_cursor=cursor)
@@ -134,14 +134,17 @@ def _address(path: str, given: Mapping[str, str | Sequence[str] | None]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def _matches(run: Run, words: str) -> bool:
-    question, error = run.pending_interaction, run.error
-    texts = [run.id, run.skill.id, run.engine, *run.labels.values()]
-    texts += [run.summary] if run.summary else []
-    texts += [question.prompt] if question else []
-    texts += [error.code, error.message] if error else []
-    text = " ".join(texts).lower()
-    return all(word in text for word in words.lower().split())
+def _matching(runs: Sequence[Run], search: str) -> list[Run]:
+    words = words_in(search)
+    return [run for run in runs if has_all(folded(_texts(run)), words)]
+
+
+def _texts(run: Run) -> Iterator[str | None]:
+    yield from (run.id, run.skill.id, run.engine, *run.labels.values(), run.summary)
+    if run.pending_interaction is not None:
+        yield run.pending_interaction.prompt
+    if run.error is not None:
+        yield from (run.error.code, run.error.message)
 
 
 _RUN_LIST = (Page(path="/runs", show=runs),)
@@ -166,9 +169,7 @@ _RUN = (Page(path="/runs/{run_id}", show=run),)
 
 async def inbox(context: PageContext, request: Request) -> Response:
     given = request.query_params
-    where = InboxFilter(
-        skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", "")[:_MAX_WORDS]
-    )
+    where = InboxFilter(skill=given.get("skill") or None, engine=given.get("engine") or None, words=given.get("q", ""))
     service = context.service.restricted_to(read_labels(labels_in(request), ":", "label"))
     page = await service.inbox(limit=200, where=where, order=InboxOrder.DEADLINE)
     asked_before = bool((await context.service.store.closed_questions(limit=1)).items)

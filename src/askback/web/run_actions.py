@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from askback.core.errors import NotFound, WarningCode
 from askback.core.runs import InheritedFiles, Mode, Run, RunOptions
-from askback.service import Service
+from askback.runs.service import Service
 from askback.web.page_context import Page, PageContext
 
 

@@ -14,9 +14,11 @@ from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode
 from askback.core.runs import Run, RunState
-from askback.service import Service
+from askback.runs.service import Service
 from askback.skills.library import DEMO, SkillListing
 from askback.store.base import RunFilter
+from askback.text.json_text import indented
+from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
 from askback.web.page_context import READ, SUBMIT, Page, PageContext, rendered
 
 INSTALLED = "installed"
@@ -25,8 +27,8 @@ _RECENT = 50
 
 async def skills(context: PageContext, request: Request) -> Response:
     found = await listed(context.service)
-    wanted = request.query_params.get("q", "").strip()
-    fitting = [each for each in found if fits(each, wanted)]
+    wanted = request.query_params.get("q", "")[:MAX_CHARACTERS].strip()
+    fitting = await context.service.pools.skills.run(matching, found, wanted)
     return context.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
 
 
@@ -62,11 +64,7 @@ def past(recent: Sequence[Run]) -> Past | None:
 
 
 def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    return [
-        (name, rows(schema), json.dumps(schema, ensure_ascii=False, indent=2))
-        for name, schema in schemas.items()
-        if schema is not None
-    ]
+    return [(name, rows(schema), indented(schema)) for name, schema in schemas.items() if schema is not None]
 
 
 async def demo_skill(context: PageContext, request: Request) -> Response:
@@ -94,11 +92,15 @@ async def find(service: Service, skill_id: str) -> SkillListing:
     raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no skill {skill_id!r}")
 
 
-def fits(listing: SkillListing, wanted: str) -> bool:
-    """Whether every search term occurs in the name or the description."""
+def matching(listings: Sequence[SkillListing], search: str) -> list[SkillListing]:
+    """Those with every word of the search in the name or the description."""
+    words = words_in(search)
+    return [each for each in listings if has_all(folded(_texts(each)), words)]
+
+
+def _texts(listing: SkillListing) -> tuple[str, ...]:
     package = listing.package
-    text = " ".join([listing.id, package.name if package else "", package.description if package else ""]).lower()
-    return all(word in text for word in wanted.lower().split())
+    return (listing.id,) if package is None else (listing.id, package.name, package.description)
 
 
 PAGES = (

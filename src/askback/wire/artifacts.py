@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from askback.core.changes import Changes as FoundChanges
 from askback.core.changes import ChangeStatus, NoSummary
-from askback.wire.base import Shape, WholeList, about
+from askback.wire.base import Page, Shape, WholeList, about
 
 
 class Artifact(Shape, omit_defaults=True):
@@ -20,8 +20,10 @@ class Artifact(Shape, omit_defaults=True):
     ] = None
 
 
-class ArtifactList(WholeList[Artifact]):
+class ArtifactList(Page[Artifact]):
     """The files that a run has produced so far, folder by folder."""
+
+    items: Annotated[tuple[Artifact, ...], about("At most `limit` items, fewer if their paths are long.")]
 
 
 class ArtifactVersion(Shape, omit_defaults=True):

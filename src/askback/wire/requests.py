@@ -372,6 +372,14 @@ class EventQuery(Shape):
     limit: Annotated[int, about("The maximum number of events. Not used for a stream.", ge=1, le=1000)] = 1000
 
 
+class ArtifactQuery(Shape):
+    cursor: Annotated[
+        Annotated[str, Meta(pattern=r"^[0-9]{1,6}$", max_length=6)] | None,
+        about("The `next_cursor` of the previous page."),
+    ] = None
+    limit: Annotated[int, about("The maximum number of items.", ge=1, le=10_000)] = 10_000
+
+
 class VersionQuery(Shape):
     path: Annotated[FilePath, about("The path of the artifact, with `/` between folders.", "itinerary.md")]
 

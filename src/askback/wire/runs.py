@@ -14,7 +14,7 @@ from askback.wire.artifacts import Artifact, Changes
 from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of, utc
 from askback.wire.questions import ClosedInteraction, Interaction
 
-QueueReason = Annotated[str, choice("slots", "engine_slots", "starting", "no_worker", "unready")]
+QueueReason = Annotated[str, choice("slots", "engine_slots", "token_slots", "starting", "no_worker", "unready")]
 
 
 class Profile(Shape):
@@ -171,9 +171,9 @@ class Run(Shape, omit_defaults=True):
     queue_reason: Annotated[
         QueueReason | None,
         about(
-            "Why a queued run has not started: no free slot, no free slot for its engine, it is about to start, no program "
-            "that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because "
-            "their disk is full."
+            "Why a queued run has not started: no free slot, no free slot for its engine, `token_slots`: the runs of its "
+            "token have as many slots as `quotas.running` allows, it is about to start, no program that executes runs has "
+            "its engine, or `unready`: those that have it start no turns for now, for example because their disk is full."
         ),
     ] = None
 
@@ -344,19 +344,33 @@ class Result(Shape, omit_defaults=True):
     data: Annotated[Any, about("The output, validated against the skill's output schema. Null unless it succeeded.")]
     warnings: Annotated[tuple[RunWarning, ...], about("The warnings of the run.")]
     error: Annotated[RunError | None, about("Why the run failed.")]
-    artifacts: Annotated[tuple[Artifact, ...], about("The files that the run produced.")]
+    artifacts: Annotated[
+        tuple[Artifact, ...], about("The files that the run produced: the first page of its list of artifacts.")
+    ]
+    more_artifacts: Annotated[
+        bool, about("Whether the list of artifacts has further pages. Left out if this is all of it.", True)
+    ] = False
     changes: Annotated[
         Changes | None, about("What the run has changed in its `workdir`. Left out if it has no `workdir`.")
     ] = None
 
     @classmethod
-    def of(cls, run: runs.Run, data: Any, artifacts: Iterable[Artifact], changed: FoundChanges | None = None) -> Self:
+    def of(
+        cls,
+        run: runs.Run,
+        data: Any,
+        artifacts: Iterable[Artifact],
+        changed: FoundChanges | None = None,
+        *,
+        more_artifacts: bool = False,
+    ) -> Self:
         return cls(
             status=run.state,
             data=data,
             warnings=_warnings(run),
             error=RunError.of(run.error),
             artifacts=tuple(artifacts),
+            more_artifacts=more_artifacts,
             changes=Changes.of(changed),
         )
 

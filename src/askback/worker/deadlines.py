@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from askback.core.errors import Conflict, NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.core.errors import Conflict, NotFound
 from askback.core.runs import Run
 from askback.core.signals import DeadlineNear, DeadlinePassed
 from askback.store.base import Changes, Store, move
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +39,13 @@ class Deadlines:
 
     async def run(self) -> None:
         changes = self._store.changes()
+
+        async def fire_and_sleep() -> None:
+            await self._fire()
+            await self._sleep(changes)
+
         try:
-            while True:
-                try:
-                    await self._fire()
-                    await self._sleep(changes)
-                except Unavailable as error:
-                    OUTAGES.failed(log, "deadlines cannot be checked", error)
-                    await asyncio.sleep(_MAX_SLEEP_SEC)
+            await keep_trying(fire_and_sleep, log, "deadlines cannot be checked")
         finally:
             changes.close()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from askback.core.errors import NotFound, Unavailable
 from askback.store.base import Store
-from askback.work.worker import Worker
+from askback.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 

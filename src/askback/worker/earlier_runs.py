@@ -1,6 +1,6 @@
 """Stores the artifacts of runs that ended before the setting `files`, so that every server has them.
 
-They are only in the folders of runs on the machine that executed them. `work.sharing` stores the files of unfinished runs,
+They are only in the folders of runs on the machine that executed them. `worker.sharing` stores the files of unfinished runs,
 for which other machines wait; these here take as long as they take.
 """
 
@@ -10,13 +10,14 @@ import asyncio
 import logging
 from pathlib import Path
 
-from askback.core.errors import NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.background.pools import Pools
+from askback.core.errors import NotFound
 from askback.process.locks import FileLock
-from askback.process.pools import Pools
-from askback.process.stored_artifacts import keep_earlier
-from askback.process.workspaces import Workspaces
 from askback.store.base import Store
-from askback.work.turn.prepare import turn_name
+from askback.worker.turn.prepare import turn_name
+from askback.workspace.stored_artifacts import keep_earlier
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +32,16 @@ class EarlierRuns:
         self._workspaces = workspaces
         self._pools = pools
         self._note = data_dir / NOTE
-        self._reported = False
 
     async def run(self) -> None:
         """Returns when everything is stored."""
-        while True:
-            try:
-                if await self._is_done():
-                    return
-            except (Unavailable, OSError) as error:
-                if not self._reported:
-                    log.error("artifacts that only this machine has cannot be stored, trying again: %s", error)
-                self._reported = True
+        await keep_trying(self._attempt, log, "artifacts that only this machine has cannot be stored, trying again")
+
+    async def _attempt(self) -> bool:
+        done = await self._is_done()
+        if not done:
             await asyncio.sleep(_RETRY_SEC)
+        return done
 
     async def _is_done(self) -> bool:
         if await self._store.has_unshared_files():

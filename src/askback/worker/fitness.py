@@ -2,7 +2,7 @@
 
 A machine that is short of disk, folders, processes or open files starts no turns while that lasts: it would take one after
 another and fail each. It tries again by itself, at first after a second, later after up to half a minute. Without the file
-store it starts none until `work.store_watch` has seen that the store can be used.
+store it starts none until `worker.store_watch` has seen that the store can be used.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from askback.background.pools import Pool
 from askback.core.errors import ErrorCode, RefusalCode, RunError, Unavailable, is_temporary
 from askback.core.runs import Run
-from askback.files.usable import FolderProblem, code_of
-from askback.process.pools import Pool
-from askback.work.store_watch import StoreWatch
+from askback.fs.usable import FolderProblem, code_of
+from askback.worker.store_watch import StoreWatch
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,9 @@ class Fitness:
         except TimeoutError:
             message = f"its folders have not answered for {_ANSWER_SEC:g} s"
             return FolderProblem(code=RefusalCode.STORE_UNUSABLE, message=message)
+        except Unavailable as error:
+            # Not even a thread is left.
+            return FolderProblem(code=RefusalCode(error.code), message=error.message)
 
     def _begin(self, problem: FolderProblem) -> None:
         began, self._problem = self._problem is None, problem
@@ -175,7 +178,7 @@ class Fitness:
         try:
             async with asyncio.timeout(_ANSWER_SEC):
                 return await self._pool.run(self._size_of, run.id, admitted=True)
-        except TimeoutError:
+        except (TimeoutError, Unavailable):
             return 0
 
     def _counts(self, run: Run, problem: FolderProblem, *, well: bool, size: int) -> bool:

@@ -10,8 +10,8 @@ from askback.core.errors import ErrorCode, RefusalCode, Unavailable
 from askback.core.outcomes import TurnError, engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.core.signals import Signal, TurnEnded, TurnLost
-from askback.work.fitness import Blame, Fitness
-from askback.work.turn.keeping import FILES_UNAVAILABLE
+from askback.worker.fitness import Blame, Fitness
+from askback.worker.turn.keeping import FILES_UNAVAILABLE
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from askback.core.errors import Unavailable
-from askback.programs import Programs
-from askback.recovery import Recovery
-from askback.work.worker import Worker
+from askback.background.loops import keep_trying
+from askback.cluster.instances import Programs
+from askback.cluster.recovery import Recovery
+from askback.core.errors import is_outage
+from askback.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -59,19 +60,16 @@ class Membership:
             self._worker.resume()
 
     async def _register(self) -> None:
-        reported = False
-        while True:
-            try:
-                await self._programs.register(self._programs.facts)
-                return
-            except Unavailable as error:
-                if not reported:
-                    log.warning("this program cannot be registered yet: %s", error.message)
-                reported = True
-                await asyncio.sleep(_RETRY_SEC)
+        async def register() -> bool:
+            await self._programs.register(self._programs.facts)
+            return True
+
+        await keep_trying(register, log, "this program cannot be registered yet", longest_pause_sec=_RETRY_SEC)
 
     async def _take_back(self, before: str) -> None:
         try:
             await self._recovery.take_back(before)
-        except Unavailable as error:
-            log.error("runs of this program are left to a server: %s", error.message)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            log.error("runs of this program are left to a server: %s", error)

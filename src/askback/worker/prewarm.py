@@ -16,12 +16,12 @@ from askback.core.errors import AskbackError
 from askback.core.runs import Mode, Run
 from askback.engines.base import Probe
 from askback.process.child import NotStarted
-from askback.process.fresh_folders import FreshFolders
 from askback.process.warm import DropReason, Parked
-from askback.work.turn.context import TurnContext
-from askback.work.turn.execute import first_of
-from askback.work.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
-from askback.work.turn.prepare import warm_sec
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.execute import first_of
+from askback.worker.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
+from askback.worker.turn.prepare import warm_sec
+from askback.workspace.fresh_folders import FreshFolders
 
 log = logging.getLogger(__name__)
 

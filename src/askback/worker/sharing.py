@@ -14,24 +14,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, Unavailable, WarningCode
+from askback.background.loops import keep_trying
+from askback.background.pools import Pools
+from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesKept
 from askback.engines.base import caches_of
 from askback.engines.registry import Engines
-from askback.process.homes import HomeBusy, Homes, NotKept
 from askback.process.locks import FileLock
-from askback.process.pools import Pools
-from askback.process.snapshot import HomeLost
-from askback.process.stored_artifacts import keep_artifacts
-from askback.process.stored_run import uploaded_package_key
-from askback.process.workspace import Workspace
-from askback.process.workspaces import Workspaces
 from askback.skills.library import Library
 from askback.store.base import Store, move
-from askback.text.outages import OUTAGES
-from askback.work.turn.keeping import ONLY_HERE
-from askback.work.turn.prepare import turn_name
+from askback.worker.turn.keeping import ONLY_HERE
+from askback.worker.turn.prepare import turn_name
+from askback.workspace.archives import HomeBusy, Homes, NotKept
+from askback.workspace.layout import Workspace
+from askback.workspace.snapshot import HomeLost
+from askback.workspace.stored_artifacts import keep_artifacts
+from askback.workspace.stored_run import uploaded_package_key
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ class Sharing:
 
     async def run(self) -> None:
         """Returns when everything is stored."""
-        while True:
-            try:
-                if await self._is_done():
-                    return
-            except (Unavailable, OSError) as error:
-                OUTAGES.failed(log, "files that only this machine has cannot be stored, trying again", error)
+        await keep_trying(self._attempt, log, "files that only this machine has cannot be stored, trying again")
+
+    async def _attempt(self) -> bool:
+        done = await self._is_done()
+        if not done:
             await asyncio.sleep(_RETRY_SEC)
+        return done
 
     async def _is_done(self) -> bool:
         if not await self._store.has_unshared_files():

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from logging import getLogger
 
-from askback.core.errors import RefusalCode, Unavailable
-from askback.text.outages import OUTAGES
+from askback.background.outages import OUTAGES
+from askback.core.errors import RefusalCode, Unavailable, is_outage
 
 log = getLogger(__name__)
 
@@ -50,8 +50,10 @@ class StoreWatch:
         failures, failing = self._failures, self.problem is not None
         try:
             await self._look(failing)
-        except Unavailable as error:
-            if error.code is RefusalCode.FILES_UNAVAILABLE:
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            if isinstance(error, Unavailable) and error.code is RefusalCode.FILES_UNAVAILABLE:
                 self.failed(error.message)
             return
         # A failure during the look may be newer than what the look has seen.

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
+from askback.background.outages import OUTAGES
+from askback.background.pools import Pools
+from askback.blobs import Files
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import SHARED
-from askback.process.pools import Pools
 from askback.store.base import Store
-from askback.stored_files import Files
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 

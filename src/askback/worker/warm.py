@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from askback.core.runs import Run, RunState, TurnKind
 from askback.process.warm import DropReason, Parked
-from askback.work.run_control import RunControl
-from askback.work.turn.context import TurnContext
-from askback.work.turn.execute import RunExecutor
-from askback.work.turn.prepare import warm_sec
+from askback.worker.run_control import RunControl
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.execute import RunExecutor
+from askback.worker.turn.prepare import warm_sec
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,13 @@ class WarmWaits:
 
     async def prepare(self, run: Run) -> None:
         """Before a turn in a new process: what is left of a warm one ends first, and there must be room."""
-        if run.next_turn.kind is TurnKind.REPLY and self.pool.on and not run.sticky:
+        if run.next_turn.kind is TurnKind.REPLY and self._is_on(run):
             self.pool.misses += 1
         await self.pool.drop(run.id)
         await self.pool.make_room()
+
+    def _is_on(self, run: Run) -> bool:
+        return self.pool.on and not run.sticky and warm_sec(self._context, run) > 0
 
     def park(self, held: Held, executor: RunExecutor) -> bool:
         """Put the process of a waiting run into the pool, if it can be kept."""

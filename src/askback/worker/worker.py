@@ -1,6 +1,6 @@
 """The worker: takes queued runs from the queue while it has slots, claims them, and executes their turns.
 
-The task that executed a turn may keep its process warm while the run waits (`work.warm`). Its slot is free then. The next
+The task that executed a turn may keep its process warm while the run waits (`worker.warm`). Its slot is free then. The next
 claim of the run hands it to that task.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from askback.background.outages import OUTAGES
+from askback.cluster.slots import Slots
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run, RunState
 from askback.core.signals import (
@@ -21,19 +23,17 @@ from askback.core.signals import (
     SlotAcquired,
     TurnProcess,
 )
-from askback.process.slots import Slots
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.store.turns import Room, Ticket
-from askback.text.outages import OUTAGES
-from askback.work.fitness import Fitness
-from askback.work.interruption import Interruptions
-from askback.work.prewarm import Prewarming
-from askback.work.run_control import RunControl, StopReason
-from askback.work.turn.context import TurnContext
-from askback.work.turn.execute import RunExecutor, executing
-from askback.work.turn.fresh import FreshProcess
-from askback.work.warm import Held, WarmWaits
+from askback.worker.fitness import Fitness
+from askback.worker.interruption import Interruptions
+from askback.worker.prewarm import Prewarming
+from askback.worker.run_control import RunControl, StopReason
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.execute import RunExecutor, executing
+from askback.worker.turn.fresh import FreshProcess
+from askback.worker.warm import Held, WarmWaits
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class Worker:
 
     def _room(self) -> Room:
         engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
-        return Room(total=self._slots.free, engines=engines)
+        return Room(total=self._slots.free, engines=engines, shares=self._slots.shares)
 
     async def _claim_all(self, tickets: Sequence[Ticket], group: asyncio.TaskGroup) -> None:
         """A claimed run is executed even if the claim of another one failed."""
@@ -239,25 +239,33 @@ class Worker:
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
         run = ticket.run
-        if not self._slots.take(run.engine):
+        if not self._slots.take(run.engine, run.created_by):
             self._queue.put_back(ticket)
             return None
         parked = self._warm.pool.take(run.id)
         try:
             signal = SlotAcquired(worker=self._name(), at=self._clock(), process=_process_of(parked))
-            claimed = await move(self._store, run.id, signal, seen=run)
+            share = self._slots.shares.of(run.created_by)
+            claimed = await move(self._store, run.id, signal, seen=run, max_held=share)
         except BaseException as error:
-            self._slots.release(run.engine)
+            self._slots.release(run.engine, run.created_by)
             if parked is not None:
                 self._warm.pool.give_up(parked, DropReason.RUN)
             if not isinstance(error, Conflict | NotFound):
                 self._queue.put_back(ticket)
                 raise
-            self._queue.done(ticket)
+            self._leave(ticket, error)
             return None
         control = self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
         control.ticket = ticket
         return claimed, parked
+
+    def _leave(self, ticket: Ticket, refusal: Conflict | NotFound) -> None:
+        """The run cannot be claimed: not yet, if its token has as many slots as it may have."""
+        if refusal.code is RefusalCode.QUOTA_EXCEEDED:
+            self._queue.put_back(ticket)
+        else:
+            self._queue.done(ticket)
 
     async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
@@ -315,7 +323,7 @@ class Worker:
         # A run that was queued again may have been claimed again by now.
         if self._active.get(held.run.id) is held.control:
             del self._active[held.run.id]
-        self._slots.release(held.run.engine)
+        self._slots.release(held.run.engine, held.run.created_by)
         self._wake.set()
 
     async def _fail(self, held: Held, fault: BaseException) -> None:

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from askback.files import beneath
-from askback.files.archive_reader import unpack
-from askback.files.archive_writer import pack
-from askback.files.atomic import write_beside
-from askback.process.pools import Checkpoint, unchecked
-from askback.process.snapshot.points import Points
+from askback.background.pools import Checkpoint, unchecked
+from askback.fs import beneath
+from askback.fs.archive_reader import unpack
+from askback.fs.archive_writer import pack
+from askback.fs.atomic import write_beside
 from askback.process.tree import boot_id
-from askback.process.workspace import Workspace
+from askback.workspace.layout import Workspace
+from askback.workspace.snapshot.points import Points
 
 FOLDERS = ("work", "home", "versions", "workdir", "snapshots")
 """The folders of a run that an archive replaces."""
@@ -96,6 +96,7 @@ class KeptFolder:
         fresh.rmdir()
         # The folder of a run that has started has it.
         beneath.make_folder(self._root, self._workspace.turns.name)
+        self._workspace.mark_stored()
         self.discard()
         self.note(key)
 

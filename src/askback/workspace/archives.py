@@ -15,16 +15,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from askback.background.outages import OUTAGES
+from askback.background.pools import Checkpoint, Pool
+from askback.blobs import FileMissing, Files, StoredFile
 from askback.core.errors import FULL_DISK, NotFound, Unavailable, disk_full
 from askback.core.runs import Run
-from askback.files.archive_reader import ArchiveDamaged
-from askback.files.archive_writer import ArchiveRefused, TreeChanged
-from askback.process.kept import KeptFolder
+from askback.fs.archive_reader import ArchiveDamaged
+from askback.fs.archive_writer import ArchiveRefused, TreeChanged
 from askback.process.locks import FileLock
-from askback.process.pools import Checkpoint, Pool
-from askback.process.workspaces import Workspaces
-from askback.stored_files import FileMissing, Files, StoredFile
-from askback.text.outages import OUTAGES
+from askback.workspace.archived_folder import KeptFolder
+from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 

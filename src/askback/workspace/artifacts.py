@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import threading
+import unicodedata
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 
+from askback.background.pools import Pool
 from askback.core.errors import raise_if_temporary
-from askback.files.regular import open_regular
-from askback.process.pools import Pool
+from askback.fs.regular import open_regular
+from askback.fs.walk import FOLDER, closing, open_folder
 
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
@@ -26,24 +28,18 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return None
     try:
-        folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as fault:
-        raise_if_temporary(fault)
-        return None
-    try:
+        folder = os.open(base, FOLDER)
         for part in parts[:-1]:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = below
-        found = open_regular(parts[-1], folder)
-        return None if found is None else os.fdopen(found, "rb")
+            with closing(folder):
+                folder = open_folder(folder, part)
+        with closing(folder):
+            found = open_regular(parts[-1], folder)
     except UnicodeEncodeError:
         return None
     except OSError as fault:
         raise_if_temporary(fault)
         return None
-    finally:
-        os.close(folder)
+    return None if found is None else os.fdopen(found, "rb")
 
 
 def is_text(name: str) -> bool:
@@ -60,8 +56,14 @@ class Bundle:
 
     def __init__(self, files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None]) -> None:
         """`files`: path and size of each. No more of a file is read than its size."""
-        self._pieces = _zipped(files, opened)
+        self._shown: Callable[[str], str] = str
+        self._pieces = _zipped(files, opened, lambda path: self._shown(path))
         self._lock = threading.Lock()
+
+    def with_names(self, shown: Callable[[str], str] | None) -> Self:
+        """The same files under the names that `shown` makes of their paths."""
+        self._shown = shown or str
+        return self
 
     def next_piece(self) -> bytes | None:
         """The next bytes, possibly empty; None at the end. Takes a fraction of a second, whatever the files are."""
@@ -102,27 +104,57 @@ class _Sink:
         return taken
 
 
-def _zipped(files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None]) -> Generator[bytes]:
-    sink = _Sink()
+def _zipped(
+    files: Iterable[tuple[str, int]], opened: Callable[[str], BinaryIO | None], shown: Callable[[str], str]
+) -> Generator[bytes]:
+    sink, entry_names = _Sink(), EntryNames()
     with zipfile.ZipFile(cast(BinaryIO, sink), "w", zipfile.ZIP_DEFLATED) as archive:
         for number, (path, size) in enumerate(files, start=1):
             source = opened(path)
             if source is not None:
-                for _ in _added(archive, _entry_name(archive, path), source, size):
+                for _ in _added(archive, entry_names.add(shown(path)), source, size):
                     yield sink.take()
             if number % _FILES_PER_PIECE == 0:
                 yield sink.take()
     yield sink.take()
 
 
-def _entry_name(archive: zipfile.ZipFile, path: str) -> str:
-    """The path without characters that some system treats specially. Unique in the archive."""
-    clean = name = _UNFIT.sub("_", path)
-    number = 1
-    while clean != path and name in archive.NameToInfo:
-        number += 1
-        name = f"{clean}~{number}"
-    return name
+class EntryNames:
+    """Names for the entries of one archive, without characters that some system treats specially.
+
+    No name is that of another entry or of its folder, also where upper and lower case are the same.
+    """
+
+    def __init__(self) -> None:
+        self._files: set[int] = set()
+        self._folders: set[int] = set()
+        self._last: dict[str, int] = {}
+        """The last number that was tried for a name: many files may have the same one."""
+
+    def add(self, path: str) -> str:
+        name = clean = _UNFIT.sub("_", path)
+        *folders, file = _places(name)
+        while file in self._files or file in self._folders or not self._files.isdisjoint(folders):
+            self._last[clean] = number = self._last.get(clean, 1) + 1
+            first, slash, rest = clean.partition("/")
+            # A file that has the name of the folder stays in the way of every name in that folder.
+            is_below_file = not self._files.isdisjoint(folders)
+            name = f"{first}~{number}{slash}{rest}" if is_below_file else f"{clean}~{number}"
+            *folders, file = _places(name)
+        self._files.add(file)
+        self._folders.update(folders)
+        return name
+
+
+def _places(name: str) -> Iterator[int]:
+    """The folders of an entry and the entry itself, as hashes: a path may have thousands of folders.
+
+    Names that some file system does not distinguish have the same places.
+    """
+    place = 0
+    for part in unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).split("/"):
+        place = hash((place, part))
+        yield place
 
 
 def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> Iterator[None]:

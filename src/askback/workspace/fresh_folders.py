@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from askback.files.atomic import sync_folder
+from askback.core.run_ids import is_run_id
+from askback.fs.atomic import sync_folder
 from askback.process.locks import FileLock, is_held
-from askback.process.workspace import Workspace
-from askback.process.workspaces import Workspaces
+from askback.workspace.layout import Workspace
+from askback.workspace.workspaces import Workspaces
 
 
 class FreshFolders:
@@ -55,7 +56,7 @@ class FreshFolders:
             for note in self._notes.iterdir():
                 with suppress(FileNotFoundError):
                     found[note.name] = note.read_text()
-        return {run_id: program for run_id, program in found.items() if program}
+        return {run_id: program for run_id, program in found.items() if program and is_run_id(run_id)}
 
     def unused(self, run_ids: Collection[str]) -> list[str]:
         """Those of these in which no process is alive."""

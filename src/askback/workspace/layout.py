@@ -11,13 +11,13 @@
 <run>/workdir/          what is known of a user's folder that the engine works in: see `workdir_record.py`
 <run>/tmp/              the engine's temporary files, and the socket of its ask tool
 <run>/turn.lock         held while a process of the run is alive
+<run>/database          the id of the database that has the run, once it is known to have it
 <run>/turns/            prompt and raw output of every turn
 <run>/versions/         the artifacts at the end of every turn; see `versions.py`
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import secrets
@@ -29,25 +29,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.core.errors import Invalid, RefusalCode, Unavailable
+from askback.background.pools import Checkpoint, unchecked
+from askback.core.errors import Invalid, RefusalCode, Unavailable, raise_if_temporary
 from askback.core.runs import InheritedFiles, Workdir
-from askback.files import beneath
-from askback.files.atomic import write_private
-from askback.files.copies import CopyRules, TreeCopy, copy_plain_tree
-from askback.files.tree import remove_tree
-from askback.process import snapshot
-from askback.process.artifacts import Bundle, is_text, open_below
-from askback.process.credentials import remove_copies
-from askback.process.pools import Checkpoint, unchecked
-from askback.process.snapshot.points import Points
-from askback.process.stored_run import StoredRun
+from askback.fs import beneath
+from askback.fs.atomic import write_private
+from askback.fs.copies import CopyRules, TreeCopy, copy_plain_tree
+from askback.fs.tree import remove_tree
+from askback.fs.walk import Folder, matching, open_tree
+from askback.workspace import snapshot
+from askback.workspace.artifacts import Bundle, is_text, open_below
+from askback.workspace.sign_ins import remove_copies
+from askback.workspace.snapshot.points import Points
+from askback.workspace.stored_run import StoredRun
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
 ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
 """How many files of one folder are listed."""
+MAX_NAMES = 16_000_000
+"""Characters of all paths in a list: an engine can give each file a path of 4,096. Files after those are left out."""
 _MAX_BUNDLED = 50_000
+_DATABASE = "database"
 _MAX_REWRITTEN = 128_000_000
 
 
@@ -65,10 +69,19 @@ class Artifact:
 
 class Workspace:
     def __init__(
-        self, root: Path, sign_ins: Sequence[str] = (), fork_points: int = 0, stored: StoredRun | None = None
+        self,
+        root: Path,
+        sign_ins: Sequence[str] = (),
+        fork_points: int = 0,
+        stored: StoredRun | None = None,
+        database: str | None = None,
     ) -> None:
-        """`stored`: what every machine has of the run; None if all of it is here."""
+        """`stored`: what every machine has of the run; None if all of it is here.
+
+        `database`: the id of a database that other machines use as well; None if no other machine deletes its runs.
+        """
         self.root = root
+        self._database = database
         self.stored = stored
         self.most_fork_points = fork_points
         self.sign_ins = sign_ins
@@ -93,6 +106,7 @@ class Workspace:
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.mark_stored()
         if self._make_new_folders():
             self._copy_skill(package)
             return
@@ -100,6 +114,21 @@ class Workspace:
             beneath.make_folder(self.root, self._below(folder))
         if not beneath.has_folder(self.root, self._below(self.cwd / SKILL_DIR)):
             self._copy_skill(package)
+
+    def mark_stored(self) -> None:
+        """Record that the database has the run. If it has the run no more, the run was deleted, and its folder must go."""
+        if self._database is not None and not self.is_marked:
+            # It may be removed at this moment.
+            with suppress(FileNotFoundError):
+                (self.root / _DATABASE).write_text(self._database)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the database of this program was known to have the run."""
+        try:
+            return (self.root / _DATABASE).read_text() == self._database
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def _make_new_folders(self) -> bool:
         """Create the folders of a new run, in which nothing can be in the way. False if the run has some already."""
@@ -134,7 +163,7 @@ class Workspace:
 
     def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
-        self.snapshots.mkdir(exist_ok=True, mode=0o700)
+        beneath.make_folder(self.root, self.snapshots.name)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
         snapshot.begin_turn(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=answers))
@@ -142,7 +171,7 @@ class Workspace:
 
     def save_home_early(self, attempt_number: int) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
-        self.snapshots.mkdir(exist_ok=True, mode=0o700)
+        beneath.make_folder(self.root, self.snapshots.name)
         self.remove_sign_ins()
         snapshot.save_early(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=True))
 
@@ -152,14 +181,18 @@ class Workspace:
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
-        self.snapshots.mkdir(exist_ok=True, mode=0o700)
+        beneath.make_folder(self.root, self.snapshots.name)
         points = self._points_to_keep(answers=answers)
         snapshot.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
 
     def save_between_turns(self) -> None:
         """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
-        self.snapshots.mkdir(exist_ok=True, mode=0o700)
+        beneath.make_folder(self.root, self.snapshots.name)
         snapshot.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
+
+    def discard_snapshot(self) -> None:
+        """The home may have changed while it was saved: the next turn saves it again. Fork points are kept."""
+        snapshot.end(self.snapshots)
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
@@ -209,20 +242,23 @@ class Workspace:
             beneath.move_in(self.home / old, self.home, new)
 
     def remove_in_home(self, pattern: str) -> None:
-        for path in self.home.glob(pattern):
-            beneath.remove(self.root, self._below(path))
+        for name in matching(self.home, pattern):
+            beneath.remove(self.home, name)
 
     def rewrite_in_home(self, pattern: str, old: str, new: str) -> None:
         """Replace a text in the files that match a pattern, in a home that no process uses yet."""
-        for path in sorted(self.home.glob(pattern)):
-            name = self._below(path)
-            file = open_below(self.root, name)
+        for name in matching(self.home, pattern):
+            file = open_below(self.home, name)
             if file is None:
                 continue
             with file:
                 content = file.read(_MAX_REWRITTEN + 1)
             if len(content) <= _MAX_REWRITTEN and old.encode() in content:
-                beneath.write(self.root, name, content.replace(old.encode(), new.encode()), durable=True)
+                beneath.write(self.home, name, content.replace(old.encode(), new.encode()), durable=True)
+
+    def present_in_home(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these paths that are regular files in the home."""
+        return tuple(name for name in names if beneath.has_file(self.root, f"{self.home.name}/{name}"))
 
     def seal_env(self, env: Mapping[str, str]) -> str:
         """The variables in a form that is useless without the pad, a file of this run. The pad is used only once."""
@@ -308,6 +344,10 @@ class Workspace:
     def open_raw(self, turn_name: str, stream: str) -> BinaryIO:
         return open(self.turns / f"{turn_name}.{stream}", "wb")
 
+    def raw_output(self, turn_name: str) -> list[str]:
+        """The paths of prompt and output of a turn in the run's folder. `turn_name` may have wildcards."""
+        return matching(self.root, f"{self.turns.name}/{turn_name}.*")
+
     @property
     def artifacts_path(self) -> Path:
         return self.cwd / ARTIFACTS_DIR
@@ -343,12 +383,13 @@ class Workspace:
 def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
     """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
     found: list[tuple[str, int]] = []
-    total = 0
+    total = names = 0
     for each in artifacts:
         found.append((each.path, each.size))
         total += each.size
-        if total > max_bytes or len(found) > _MAX_BUNDLED:
-            limit = f"{max_bytes} bytes or {_MAX_BUNDLED} files"
+        names += len(each.path)
+        if total > max_bytes or len(found) > _MAX_BUNDLED or names > MAX_NAMES:
+            limit = f"{max_bytes} bytes, {_MAX_BUNDLED} files or {MAX_NAMES} characters of paths"
             message = f"the run's files are more than {limit}; download them one by one"
             raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
     return Bundle(found, opened)
@@ -356,31 +397,24 @@ def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
     """The files below `artifacts/` of a working directory."""
-    base = cwd / ARTIFACTS_DIR
-    if base.is_symlink() or cwd.is_symlink():
-        return
-    # Without recursion: an engine can nest folders deeper than Python's stack.
-    pending = [base]
-    while pending:
-        checkpoint()
-        folders: list[Path] = []
-        for path, status in _entries(pending.pop()):
-            if stat.S_ISDIR(status.st_mode):
-                folders.append(path)
-            elif stat.S_ISREG(status.st_mode) and is_text(str(path)):
-                name = path.relative_to(base).as_posix()
-                yield Artifact(
-                    path=name,
-                    size=status.st_size,
-                    modified_ns=status.st_mtime_ns,
-                    changed_ns=status.st_ctime_ns,
-                )
-        pending += reversed(folders)
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), open_tree(cwd, ARTIFACTS_DIR) as tree:
+        for folder in tree.walk(failed=_skip_unreadable):
+            checkpoint()
+            with suppress(PermissionError):
+                yield from _artifacts_of(folder)
 
 
-def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The entries of a folder by name, without those that are inaccessible or removed in the meantime."""
-    with suppress(OSError):
-        for path in sorted(itertools.islice(folder.iterdir(), MAX_LISTED)):
-            with suppress(OSError):
-                yield path, path.lstat()
+def _artifacts_of(folder: Folder) -> Iterator[Artifact]:
+    for name, status in folder.sorted_entries(MAX_LISTED):
+        path = folder.place(name)
+        if stat.S_ISDIR(status.st_mode):
+            folder.descend(name, status)
+        elif stat.S_ISREG(status.st_mode) and is_text(path):
+            yield Artifact(
+                path=path, size=status.st_size, modified_ns=status.st_mtime_ns, changed_ns=status.st_ctime_ns
+            )
+
+
+def _skip_unreadable(path: str, error: OSError) -> None:
+    """A list must not end early because descriptors or memory are short: files that it lacks would count as removed."""
+    raise_if_temporary(error)

@@ -20,11 +20,12 @@ from typing import BinaryIO
 
 import msgspec
 
+from askback.blobs import FileMissing
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Unavailable
-from askback.files.tree import remove_tree
-from askback.process.uploads import ID, Upload, Uploads, no_such_upload, quota_exceeded, safe_name, weight
-from askback.stored_files import FileMissing
-from askback.stored_files.blocking import BlockingFiles
+from askback.core.run_ids import parse_run_id
+from askback.fs.tree import remove_tree
+from askback.workspace.uploads import ID, Upload, Uploads, no_such_upload, quota_exceeded, safe_name, weight
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,8 @@ class SharedUploads(Uploads):
                     raise
 
     def note_use(self, files: Iterable[Path], run_id: str) -> None:
+        files = list(files)
+        super().note_use(files, run_id)
         for file in files:
             upload_id = file.parent.name
             try:
@@ -118,13 +121,14 @@ class SharedUploads(Uploads):
         super().discard(upload_id)
 
     def release(self, run_id: str) -> None:
-        for mark in self._files.list(f"runs/{run_id}/uploads/"):
+        for mark in self._files.list(f"runs/{parse_run_id(run_id)}/uploads/"):
             upload_id = mark.key.rpartition("/")[2]
             self._files.delete([_key(upload_id, f"{_RUN}{run_id}")])
             left = self._files.list(_key(upload_id, ""))
             if not any(each.key.rpartition("/")[2].startswith(_RUN) for each in left):
                 self.discard(upload_id)
             self._files.delete([mark.key])
+        self.release_here(run_id)
 
     def sweep(self, older_than_sec: float) -> int:
         """Remove old uploads, and old copies of this machine."""

@@ -9,16 +9,15 @@ ignored (`core/renewals.py`).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from askback.core.renewals import MAX_BYTES, Renewal, RenewalRefused, merge
-from askback.files import beneath
-from askback.files.atomic import locked, write_private
-from askback.process.artifacts import open_below
+from askback.fs import beneath
+from askback.fs.atomic import locked, write_private
+from askback.workspace.artifacts import open_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +104,7 @@ class SignInCopies:
 def remove_copies(home: Path, names: Sequence[str]) -> None:
     """Remove the sign-in from a run's home. The next turn gets new copies. No process of the run is alive."""
     for name in names:
-        # Mostly there is none, and a look is much cheaper than a walk that follows no link.
-        if os.path.lexists(home / name):
-            beneath.remove(home.parent, f"{home.name}/{name}")
+        beneath.remove(home.parent, f"{home.name}/{name}")
 
 
 def _read(path: Path) -> bytes | None:

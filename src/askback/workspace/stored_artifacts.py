@@ -22,27 +22,28 @@ from typing import BinaryIO
 
 import msgspec
 
-from askback.files import beneath
-from askback.files.atomic import write_private
-from askback.files.tree import write_or_skip
-from askback.process.artifacts import Bundle
+from askback.background.pools import Checkpoint, unchecked
+from askback.blobs import FileMissing
+from askback.fs import beneath
+from askback.fs.atomic import write_private
+from askback.fs.tree import write_or_skip
 from askback.process.locks import is_held
-from askback.process.pools import Checkpoint, unchecked
-from askback.process.stored_run import StoredRun
-from askback.process.versions import MAX_FILE, Index, Version, Versions, text_of
-from askback.process.workspace import MAX_LISTED, Artifact, Workspace, bundle_of
-from askback.stored_files import FileMissing
+from askback.process.tree import boot_id
+from askback.workspace.artifacts import Bundle, open_below
+from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact, Workspace, bundle_of
+from askback.workspace.stored_run import StoredRun
+from askback.workspace.versions import MAX_FILE, Index, Version, Versions, text_of
 
 MAX_STORED = 20_000_000_000
 """Bytes of all artifacts. A hole counts like data, because all of a file is read."""
-_MAX_NAMES = 16_000_000
-"""Characters of all paths in a list, which is read as a whole: an engine can give each file a path of 4,096 bytes."""
+_MAX_NAMES = MAX_NAMES
 _LIST = re.compile(r"(\d+)-(\d+)\.json")
 _MAX_LIST = 200_000_000
 _IN_MEMORY = 8 << 20
 _AT_ONCE = 8
 _NOTE = "stored-turn"
-"""In the folder of the run: the name of the turn whose end is stored, and equal to the files here."""
+"""In the folder of the run: the name of the turn whose end is stored, and equal to the files here, which are not synced. So it
+counts only until the machine restarts, as the note in `workspace/archived_folder.py` does."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,25 +180,28 @@ def keep_artifacts(
         return 0
     newest = _newest(stored)
     before = _List() if newest is None else _read(stored, newest)
-    found = [*itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED)]
-    fitting = [*_fitting(found, max_bytes)]
+    fitting, left_out = _fitting(itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), max_bytes)
     with _folder_of_copies(workspace) as copies, ThreadPoolExecutor(_AT_ONCE) as pool:
         keeping = _Keeping(stored, workspace, before, copies, checkpoint)
         files = tuple(each for each in pool.map(keeping.keep, fitting) if each is not None)
     made = _List(files=files, versions=dict(_listed(versions.index())))
     stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
-    write_private(workspace.root / _NOTE, turn.encode())
-    return len(found) - len(fitting)
+    write_private(workspace.root / _NOTE, f"{boot_id()} {turn}".encode())
+    return left_out
 
 
-def _fitting(artifacts: Iterable[Artifact], max_bytes: int) -> Iterator[Artifact]:
-    """The files that are stored. An engine can make files that are much longer than its disk: they consist of holes."""
-    names = _MAX_NAMES
+def _fitting(artifacts: Iterable[Artifact], max_bytes: int) -> tuple[list[Artifact], int]:
+    """The files that are stored, and how many are not. An engine can make files that are much longer than its disk: they
+    consist of holes."""
+    names, fitting, left_out = _MAX_NAMES, [], 0
     for each in artifacts:
         if each.size <= max_bytes and len(each.path) <= names:
             max_bytes -= each.size
             names -= len(each.path)
-            yield each
+            fitting.append(each)
+        else:
+            left_out += 1
+    return fitting, left_out
 
 
 def _listed(index: Index) -> Iterator[tuple[str, tuple[Version, ...]]]:
@@ -225,7 +229,7 @@ def keep_earlier(workspace: Workspace, turn: str) -> None:
     stored = workspace.stored
     if stored is None or _newest(stored) == turn:
         return
-    for name in sorted({path.name.partition(".")[0] for path in workspace.turns.glob("*-*.*")}):
+    for name in sorted({Path(path).name.partition(".")[0] for path in workspace.raw_output("*-*")}):
         _keep_raw_output(stored, workspace, name)
     keep_artifacts(workspace, turn)
     if _newest(stored) is None:
@@ -293,16 +297,18 @@ class _Keeping:
 def _keep_raw_output(stored: StoredRun, workspace: Workspace, turn: str) -> None:
     import zstandard
 
-    files = sorted(workspace.turns.glob(f"{turn}.*"))
-    if not files:
+    paths = workspace.raw_output(turn)
+    if not paths:
         return
     with tempfile.NamedTemporaryFile(prefix="askback-turn-") as packed:
         with (
             zstandard.ZstdCompressor(level=1).stream_writer(packed, closefd=False) as compressed,
             tarfile.open(fileobj=compressed, mode="w|") as archive,
         ):
-            for path in files:
-                archive.add(path, path.name, recursive=False)
+            for path in paths:
+                if (file := open_below(workspace.root, path)) is not None:
+                    with file:
+                        archive.addfile(archive.gettarinfo(arcname=Path(path).name, fileobj=file), file)
         packed.flush()
         stored.put(f"turns/{turn}.tar.zst", Path(packed.name), replace=True)
 
@@ -323,9 +329,10 @@ def _newest(stored: StoredRun) -> str | None:
 
 def _noted(workspace: Workspace) -> str | None:
     try:
-        return (workspace.root / _NOTE).read_text()
+        boot, _, turn = (workspace.root / _NOTE).read_text().partition(" ")
     except (OSError, ValueError):
         return None
+    return turn if boot == boot_id() else None
 
 
 def _read(stored: StoredRun, name: str) -> _List:

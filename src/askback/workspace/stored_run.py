@@ -15,9 +15,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from askback.blobs import FileMissing
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import RefusalCode, Unavailable
-from askback.stored_files import FileMissing
-from askback.stored_files.blocking import BlockingFiles
+from askback.core.run_ids import parse_run_id
 
 _ABOUT = "about.json"
 _CONTENT = "content"
@@ -26,7 +27,7 @@ _MAX_ABOUT = 100_000
 
 def uploaded_package_key(run_id: str) -> str:
     """Where the skill package is that was uploaded for a run."""
-    return f"runs/{run_id}/package.tar.zst"
+    return f"runs/{parse_run_id(run_id)}/package.tar.zst"
 
 
 class FilesElsewhere(Unavailable):
@@ -49,7 +50,7 @@ class StoredRun:
 
     def __init__(self, files: BlockingFiles, run_id: str) -> None:
         self._files = files
-        self._folder = f"runs/{run_id}"
+        self._folder = f"runs/{parse_run_id(run_id)}"
 
     def remove(self) -> None:
         """Remove everything that is stored for the run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
-from askback.files.tree import remove_tree
+from askback.core.run_ids import parse_run_id
+from askback.fs.durable import GroupSync
+from askback.fs.tree import remove_tree
 
 ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -40,6 +41,7 @@ class Uploads:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._disk = GroupSync(root)
         self._lock = threading.Lock()
         self._held: dict[str, dict[str, int]] = {}
         self._surveyed = False
@@ -60,10 +62,9 @@ class Uploads:
             with (partial / safe_name(name)).open("xb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
                 size = target.tell()
-                target.flush()
-                os.fsync(target.fileno())
             (partial / _OWNER).write_text(owner)
             partial.rename(self._root / upload_id)
+            self._disk.sync(self._root / upload_id)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -125,13 +126,18 @@ class Uploads:
 
     def discard(self, upload_id: str) -> None:
         """Remove an upload that nothing will use."""
-        remove_tree(self._root / upload_id)
-        self._forget(upload_id)
+        if ID.fullmatch(upload_id):
+            remove_tree(self._root / upload_id)
+            self._forget(upload_id)
 
     def release(self, run_id: str) -> None:
         """The run is deleted: remove the uploads that no other run has used."""
+        self.release_here(run_id)
+
+    def release_here(self, run_id: str) -> None:
+        """As `release`, of what this machine has."""
         with self._lock:
-            used = list(self._root.glob(f"*/{_RUN}{run_id}"))
+            used = list(self._root.glob(f"*/{_RUN}{parse_run_id(run_id)}"))
             for mark in used:
                 mark.unlink(missing_ok=True)
             unused = [mark.parent for mark in used if not any(mark.parent.glob(f"{_RUN}*"))]

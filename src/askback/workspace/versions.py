@@ -9,19 +9,20 @@ An engine without a sandbox can change this folder, so nothing that is read here
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from askback.files import beneath
-from askback.files.atomic import write_private
-from askback.process.artifacts import open_below
-from askback.process.pools import Checkpoint, unchecked
-from askback.process.workspace import MAX_LISTED, Artifact, Workspace
-from askback.stored_files import FileMissing
+from askback.background.pools import Checkpoint, unchecked
+from askback.blobs import FileMissing
+from askback.fs import beneath
+from askback.fs.atomic import write_private
+from askback.fs.walk import open_tree
+from askback.workspace.artifact_pages import page_of
+from askback.workspace.artifacts import open_below
+from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact, Workspace
 
 MAX_FILE = 1_000_000
 """Larger files are not read: their versions have no digest and no content."""
@@ -35,7 +36,6 @@ MAX_FILES_READ = 10_000
 """Files that are read at the end of one turn. The versions of further ones have no digest and no content."""
 _MAX_INDEX = 100_000_000
 _FOLDER = "versions"
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INDEX = f"{_FOLDER}/index.json"
 
 
@@ -85,35 +85,31 @@ class Versions:
 
     def is_empty(self) -> bool:
         """Whether there is nothing to record: no artifacts, and no versions. Needs only a few calls, and no thread."""
-        root = self._workspace.root
-        if os.path.lexists(root / _FOLDER):
+        if os.path.lexists(self._workspace.root / _FOLDER):
             return False
         try:
-            work = os.open(self._workspace.cwd, _OPEN_FOLDER)
-            try:
-                artifacts = os.open(self._workspace.artifacts_path.name, _OPEN_FOLDER, dir_fd=work)
-            finally:
-                os.close(work)
-            try:
-                with os.scandir(artifacts) as entries:
-                    return next(entries, None) is None
-            finally:
-                os.close(artifacts)
+            artifacts = open_tree(self._workspace.cwd, self._workspace.artifacts_path.name)
+            with artifacts as tree, os.scandir(tree.folder("")) as entries:
+                return next(entries, None) is None
         except OSError:
             return False
 
-    def record(self, turn: int, checkpoint: Checkpoint = unchecked) -> None:
-        """Record what has changed since the last time. When a turn is recorded again, its versions are replaced."""
-        found = list(itertools.islice(self._workspace.artifacts(checkpoint), MAX_LISTED))
+    def record(self, turn: int, checkpoint: Checkpoint = unchecked) -> bool:
+        """Record what has changed since the last time. When a turn is recorded again, its versions are replaced.
+
+        Returns False if it is certain that nothing has changed.
+        """
+        listed = page_of(self._workspace.artifacts(checkpoint), 0, MAX_LISTED, MAX_NAMES)
+        found = listed.items
         before = self.index()
         if not found and not before:
-            return
+            return False
         recording = _Recording(self._workspace, before, turn)
         try:
             for artifact in found:
                 checkpoint()
                 recording.take(artifact)
-            if len(found) < MAX_LISTED:
+            if listed.end is None:
                 recording.remove_all_but({artifact.path for artifact in found})
             if recording.files != before:
                 beneath.make_folder(self._workspace.root, _FOLDER)
@@ -123,6 +119,7 @@ class Versions:
             self._drop(recording.kept.keys() - _kept(before.values()).keys())
             raise
         self._drop(recording.kept.keys() - _kept(recording.files.values()).keys())
+        return recording.files != before or listed.end is not None
 
     def _drop(self, digests: Iterable[str]) -> None:
         for digest in digests:
@@ -177,6 +174,7 @@ class _Recording:
         """The sizes of all contents on the disk, by digest."""
         self._kept_bytes = sum(self.kept.values())
         self._count = sum(len(versions) for versions in before.values())
+        self._names = sum(map(len, before))
         self._read_bytes = 0
         self._read_files = 0
 
@@ -195,6 +193,8 @@ class _Recording:
 
     def _add(self, path: str, version: Version) -> None:
         known = self.files.get(path, ())
+        if not known and self._names + len(path) > MAX_NAMES:
+            return
         earlier = tuple(each for each in known if each.turn < self._turn)
         if earlier and earlier[-1].has_content_of(version):
             # Only written again, or changed back by a turn that is recorded again.
@@ -206,6 +206,7 @@ class _Recording:
             earlier = earlier[:-1]
         versions = (*earlier, version) if earlier or not version.removed else ()
         self._count += len(versions) - len(known)
+        self._names += len(path) * (bool(versions) - bool(known))
         self.files[path] = versions
         if not versions:
             del self.files[path]

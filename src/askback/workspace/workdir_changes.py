@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
-from askback.files import beneath
-from askback.process.artifacts import open_below
+from askback.fs import beneath
 from askback.process.child import NotStarted, Printed, Starter, call
 from askback.process.isolation import ResourceLimits
-from askback.process.workspace import ARTIFACTS_DIR, Workspace
+from askback.workspace.artifacts import open_below
+from askback.workspace.layout import ARTIFACTS_DIR, Workspace
 
 MAX_SEC = 20.0
 """How long the start and the end of a turn wait for git."""
@@ -109,9 +109,11 @@ class Comparison:
             status = os.fstat(file.fileno())
             content = file.read(_MAX_INDEX_BYTES + 1)
         if len(content) <= _MAX_INDEX_BYTES:
-            beneath.write(root, name, content)
-            # Git compares the time of the index with those of the files.
-            os.utime(root / name, ns=(status.st_mtime_ns, status.st_mtime_ns), follow_symlinks=False)
+            with beneath.create(root, name) as copy:
+                copy.write(content)
+                copy.flush()
+                # Git compares the time of the index with those of the files.
+                os.utime(copy.fileno(), ns=(status.st_mtime_ns, status.st_mtime_ns))
 
     async def start_tree(self) -> str | NoSummary:
         """The folder as it is now, as a tree."""

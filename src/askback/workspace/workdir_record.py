@@ -20,14 +20,14 @@ from typing import TypeVar
 
 import msgspec
 
+from askback.background.pools import Checkpoint, unchecked
 from askback.core.changes import Changes
-from askback.files import beneath
-from askback.files.atomic import write_private
-from askback.files.copies import CopyLimits, CopyRefused, TreeCopy
-from askback.process.artifacts import open_below
-from askback.process.pools import Checkpoint, unchecked
-from askback.process.repositories import identities
-from askback.process.workspace import ARTIFACTS_DIR, MAX_LISTED, Artifact, Workspace, artifacts_in
+from askback.fs import beneath
+from askback.fs.atomic import write_private
+from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
+from askback.process.sandbox.repositories import identities
+from askback.workspace.artifacts import open_below
+from askback.workspace.layout import ARTIFACTS_DIR, MAX_LISTED, Artifact, Workspace, artifacts_in
 
 _FOLDER = "workdir"
 _FOUND = f"{_FOLDER}/found.json"
@@ -86,12 +86,10 @@ class WorkdirRecord:
             copying.copy_open_file(file.fileno(), self._copy_of(artifact.path), mode, status.st_mtime_ns)
 
     def _is_copied(self, artifact: Artifact) -> bool:
-        try:
-            status = (self._workspace.artifacts_path / artifact.path).lstat()
-        except OSError:
+        status = beneath.status_of(self._workspace.root, self._copy_of(artifact.path))
+        if status is None or not stat.S_ISREG(status.st_mode):
             return False
-        same = (status.st_size, status.st_mtime_ns) == (artifact.size, artifact.modified_ns)
-        return stat.S_ISREG(status.st_mode) and same
+        return (status.st_size, status.st_mtime_ns) == (artifact.size, artifact.modified_ns)
 
     def _copy_of(self, path: str) -> str:
         return f"{self._workspace.artifacts_path.relative_to(self._workspace.root).as_posix()}/{path}"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Unavailable
-from askback.files import beneath
-from askback.files.atomic import sync_folder
-from askback.files.tree import remove_tree
+from askback.core.run_ids import is_run_id, parse_run_id
+from askback.fs import beneath
+from askback.fs.atomic import sync_folder
+from askback.fs.durable import GroupSync
+from askback.fs.tree import remove_tree
+from askback.fs.walk import open_tree
 from askback.process.locks import FileLock
-from askback.process.stored_run import StoredRun
-from askback.process.workspace import Workspace
-from askback.stored_files.blocking import BlockingFiles
+from askback.workspace.layout import Workspace
+from askback.workspace.stored_run import StoredRun
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +36,18 @@ class Workspaces:
         fork_points: int = 0,
         notes: Path | None = None,
         files: BlockingFiles | None = None,
+        database: str | None = None,
     ) -> None:
         """`notes` is the data folder; None: the one that has `root`.
 
         `files`: where the files of runs are stored for every machine; None if this is the only one.
+        `database`: as in `Workspace`.
         """
         notes = notes or root.parent
         self._root = root
+        self._disk = GroupSync(root)
         self._files = files
+        self._database = database
         self._fork_points = fork_points
         self._marks = notes / "deleting"
         """A file for each run that is being deleted."""
@@ -56,9 +64,15 @@ class Workspaces:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
             stored = self._stored(run_id)
-            known = Workspace(self._root / run_id, self._sign_ins, self._fork_points, stored)
+            known = Workspace(_below(self._root, run_id), self._sign_ins, self._fork_points, stored, self._database)
             self._latest[run_id] = known
         return known
+
+    def sync(self, run_id: str) -> None:
+        """Make the files of a run survive a power failure, before the row that refers to them is written. Blocks."""
+        folder = _below(self._root, run_id)
+        if folder.is_dir():
+            self._disk.sync(folder)
 
     def _stored(self, run_id: str) -> StoredRun | None:
         return None if self._files is None else StoredRun(self._files, run_id)
@@ -66,24 +80,24 @@ class Workspaces:
     def run_ids(self) -> list[str]:
         """The runs that have a folder on this machine."""
         with suppress(FileNotFoundError):
-            return sorted(folder.name for folder in self._root.iterdir())
+            return sorted(folder.name for folder in _of_runs(self._root))
         return []
 
     def sizes(self) -> dict[str, int]:
         """The disk usage of each run in bytes, by run id."""
         with suppress(FileNotFoundError):
-            return {folder.name: _disk_usage(folder) for folder in self._root.iterdir()}
+            return {folder.name: _disk_usage(folder) for folder in _of_runs(self._root)}
         return {}
 
     def size(self, run_id: str) -> int | None:
         """The disk usage of the run in bytes; None if it has no folder."""
-        folder = self._root / run_id
+        folder = _below(self._root, run_id)
         return _disk_usage(folder) if folder.is_dir() else None
 
     def never_started(self, before: float) -> list[str]:
         """Ids of runs that have files but never started a turn, and were last modified before this time."""
         with suppress(FileNotFoundError):
-            folders = [folder for folder in self._root.iterdir() if not (folder / "turns").exists()]
+            folders = [folder for folder in _of_runs(self._root) if not os.path.lexists(folder / "turns")]
             return [folder.name for folder in folders if folder.lstat().st_mtime < before]
         return []
 
@@ -108,23 +122,25 @@ class Workspaces:
 
         The turns go first: while they exist, everything else is complete, and may be copied for another run.
         """
+        folder = _below(self._root, run_id)
         with suppress(FileNotFoundError, NotADirectoryError):
-            beneath.remove(self._root / run_id, "turns")
-        remove_tree(self._root / run_id)
+            beneath.remove(folder, "turns")
+        remove_tree(folder)
 
     def note_sign_in(self, run_id: str) -> None:
         """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
+        mark = _below(self._kept, run_id)
         self._kept.mkdir(exist_ok=True, mode=0o700)
-        (self._kept / run_id).touch()
+        mark.touch()
         sync_folder(self._kept)
 
     def forget_sign_in(self, run_id: str) -> None:
-        (self._kept / run_id).unlink(missing_ok=True)
+        _below(self._kept, run_id).unlink(missing_ok=True)
 
     def remove_kept_sign_ins(self) -> None:
         """Remove the sign-ins of kept processes that have ended with their program."""
         with suppress(FileNotFoundError):
-            for note in list(self._kept.iterdir()):
+            for note in _of_runs(self._kept):
                 workspace = self.of(note.name)
                 lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
                 if workspace.root.is_dir() and lock is None:
@@ -138,30 +154,40 @@ class Workspaces:
                         lock.release()
 
     def mark_for_deletion(self, run_id: str) -> None:
+        mark = _below(self._marks, run_id)
         self._marks.mkdir(exist_ok=True, mode=0o700)
-        (self._marks / run_id).touch()
+        mark.touch()
         sync_folder(self._marks)
 
     def marked_for_deletion(self) -> list[str]:
         """Runs whose deletion began and has not ended."""
         with suppress(FileNotFoundError):
-            return [mark.name for mark in self._marks.iterdir()]
+            return [mark.name for mark in _of_runs(self._marks)]
         return []
 
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            (self._marks / run_id).unlink(missing_ok=True)
+            _below(self._marks, run_id).unlink(missing_ok=True)
+
+
+def _below(folder: Path, run_id: str) -> Path:
+    """Where the folder has what belongs to a run. Raises `NotFound` for a text that is no run id, such as a path."""
+    return folder / parse_run_id(run_id)
+
+
+def _of_runs(folder: Path) -> list[Path]:
+    """The entries that belong to runs. Others are left alone."""
+    return [entry for entry in folder.iterdir() if is_run_id(entry.name)]
 
 
 def _disk_usage(folder: Path) -> int:
-    """Without recursion: an engine can nest folders deeper than Python's stack."""
-    used, pending = 0, [str(folder)]
-    while pending:
-        with suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
+    used = 0
+    with suppress(OSError), open_tree(folder) as tree:
+        for each in tree.walk(failed=lambda path, error: None):
+            with suppress(OSError):
+                for name, status in each.entries():
+                    if stat.S_ISDIR(status.st_mode):
+                        each.descend(name, status)
                     else:
-                        used += entry.stat(follow_symlinks=False).st_blocks * 512
+                        used += status.st_blocks * 512
     return used

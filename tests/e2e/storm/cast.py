@@ -18,6 +18,7 @@ CHILD: Step = {"misbehave": "spawn_child", "pid_file": "{{input.token}}-c{{turn}
 DEAF_DAEMON: Step = BARE_DAEMON | {"pid_file": "{{input.token}}-t{{turn}}", "ignore_term": True}
 STICKY = {"interactive_profile": "sticky_process", "session_timeout_sec": 600}
 WARM = {"warm_sec": 600}
+COLD = {"warm_sec": 0}
 SOON_COLD = {"warm_sec": 0.3}
 
 
@@ -31,12 +32,12 @@ class Part:
     native: bool = False
     mode: str = "interactive"
     engine: str = "scripted"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=COLD.copy)
     weight: int = 1
 
     @property
     def warm(self) -> bool:
-        return "warm_sec" in self.options
+        return bool(self.options.get("warm_sec"))
 
     @property
     def sticky(self) -> bool:

@@ -130,7 +130,7 @@ class Storm(ABC):
         # Every engine has the mark in its command line, which forks keep and no emptied environment takes away.
         engine = f'[engines.scripted]\nextra_args = ["--model={self._mark}"]\n'
         # Few, so that processes are dropped for others.
-        warm = "warm_sec = 0\nwarm.max_processes = 3\nwarm.min_free_memory = 0\n"
+        warm = "warm_sec = 600\nwarm.max_processes = 3\nwarm.min_free_memory = 0\n"
         return warm + "\n".join((*lines, engine)) + self._weather.config.replace("THE_MARK", self._mark)
 
     # The stories.

@@ -18,25 +18,25 @@ from typing import Any, NoReturn
 import uvicorn.lifespan.off
 import uvicorn.loops.asyncio  # noqa: F401
 
-import askback.bootstrap
-import askback.bootstrap.server
+import askback.app
+import askback.app.server
 import askback.cli.commands.serve
 import askback.cli.connection
 import askback.http.app
 import askback.http.protocol
-import askback.settings
+import askback.settings.model
 import askback.web.app
 from askback.cli.main import main
 from askback.process import tree
 from askback.process.guardian.client import Guardian
-from askback.process.homes import Homes
 from askback.process.locks import FileLock
 from askback.process.spawn_direct import Direct
-from askback.process.workspace import Workspace
-from askback.service import Service
+from askback.runs.service import Service
 from askback.store.sql.connection import Dialect
 from askback.store.sqlite.connection import DIALECT
-from askback.work.turn import process
+from askback.worker.turn import process
+from askback.workspace.archives import Homes
+from askback.workspace.layout import Workspace
 
 _NEW_MOUNTS = 0x20000
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
@@ -65,7 +65,7 @@ def _without_lock() -> None:
 
 def _without_guardian() -> None:
     """Engines are the server's own children, and what they leave is looked for by their marks."""
-    askback.bootstrap.make_spawner = lambda *_: Direct()
+    askback.app.make_spawner = lambda *_: Direct()
 
 
 def _without_fence() -> None:
@@ -97,7 +97,7 @@ def _without_pointer() -> None:
 
 def _without_end_of_lease() -> None:
     """A worker whose lease is over goes on, and so do its engines."""
-    from askback.programs.leased import LeasedPrograms
+    from askback.cluster.leased import LeasedPrograms
 
     LeasedPrograms.note_lost = lambda *_: None  # type: ignore[method-assign]
     Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
@@ -183,5 +183,5 @@ def attend() -> None:
 
 
 if __name__ == "__main__":
-    assert Path(askback.bootstrap.__file__).is_file()
+    assert Path(askback.app.__file__).is_file()
     attend()

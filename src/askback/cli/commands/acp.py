@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from askback.client import AsyncClient
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 INSTALL = "install it with: pip install 'askback[acp]' (with pipx: pipx inject askback 'askback[acp]')"
 
@@ -45,8 +47,8 @@ def command(
         message = f"the package agent-client-protocol is not installed; {INSTALL}"
         raise exit_codes.CommandFailed("PACKAGE_MISSING", message, exit_code=exit_codes.FAILED)
     # An extra, and it loads a lot.
-    from askback.cli.acp.agent import serve
-    from askback.cli.acp.conversation import RunChoices
+    from askback.acp.agent import ServerFailed, serve
+    from askback.acp.conversation import RunChoices
 
     def connect() -> tuple[AsyncClient, Path | None]:
         server = connection.find(settings, url, token)
@@ -56,8 +58,16 @@ def command(
         is_local = local is not None and local.url == server.url
         return server.async_client(Via.ACP), settings.runs if is_local else None
 
+    @contextmanager
+    def reported() -> Iterator[None]:
+        try:
+            with connection.errors_reported():
+                yield
+        except exit_codes.CommandFailed as failed:
+            raise ServerFailed(failed.code, failed.message) from None
+
     async def main() -> int:
-        await serve(connect, RunChoices(engine=engine, in_folder=workdir))
+        await serve(connect, RunChoices(engine=engine, in_folder=workdir), reported)
         return 0
 
     return exit_codes.run_async(main)

@@ -17,7 +17,7 @@ from askback.text.formatting import nearest, printable
 from askback.text.redaction import MASK
 
 if TYPE_CHECKING:
-    from askback.settings import Origin, Settings
+    from askback.settings.model import Origin, Settings
 
 Path = tuple[str, ...]
 
@@ -62,7 +62,7 @@ def command(settings: Settings, as_json: bool, key: str | None) -> int:
 def _with_engine(settings: Settings, key: str) -> Settings:
     """The settings with a section for the engine in the key. An engine without settings has the defaults."""
     from askback.engines import registry
-    from askback.setting_sections import EngineSettings
+    from askback.settings.sections import EngineSettings
 
     section, _, rest = key.partition(".")
     name = rest.partition(".")[0]

@@ -15,7 +15,7 @@ from askback.text.formatting import count
 
 if TYPE_CHECKING:
     from askback.core.programs import Program
-    from askback.settings import Settings
+    from askback.settings.model import Settings
     from askback.store.postgres.schema import SchemaStatus
 
 _SQLITE = "runs are in an SQLite file in the data folder; it is created and upgraded when it is opened"
@@ -57,7 +57,7 @@ def upgrade(settings: Settings, as_json: bool, force: bool) -> int:
 
     Older programs keep working: a step that they could not work with waits until none of them is alive.
     """
-    from askback.bootstrap.database import postgres_address
+    from askback.app.database import postgres_address
 
     address = postgres_address(settings)
     if address is None:
@@ -102,7 +102,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     Runs, questions, tokens, sessions, skills and keys become rows; the files of runs stay in the folder. No program may
     use the folder meanwhile. Afterwards, use it with the database.
     """
-    from askback.bootstrap.database import DATABASE, postgres_address
+    from askback.app.database import DATABASE, postgres_address, record_kinds
 
     address = postgres_address(settings)
     if address is None:
@@ -111,7 +111,12 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     _refuse_used(source)
     from askback.store.postgres.importing import Source, import_folder
 
-    given = Source(folder=source, database=source / DATABASE, runs=settings.runs_dir or source / "runs")
+    given = Source(
+        folder=source,
+        database=source / DATABASE,
+        runs=settings.runs_dir or source / "runs",
+        record_kinds=record_kinds(),
+    )
     done = import_folder(given, address, _progress if sys.stderr.isatty() else _no_progress)
     if as_json:
         output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
@@ -144,7 +149,7 @@ def _no_progress(table: str, copied: int, total: int) -> None:
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:
-    from askback.bootstrap.database import postgres_address
+    from askback.app.database import postgres_address
 
     address = postgres_address(settings)
     if address is None:

@@ -14,9 +14,9 @@ from askback.cli.invocation import program
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
+    from askback.app import App
     from askback.core.runs import Run
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 _ANSWER = "balanced"
 
@@ -54,14 +54,14 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
 
 
 def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.system_user import system_user
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.prompt import on_terminal
+    from askback.runs.submission import Submission
     from askback.skills.library import DEMO
-    from askback.submission import Submission
 
     wanted = Submission(
         by=system_user(),

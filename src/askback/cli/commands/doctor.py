@@ -20,10 +20,10 @@ from askback.cli.telegram_check import telegram_findings
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
-    from askback.installed.engines import EngineReport
+    from askback.app import App
+    from askback.catalog.engines import EngineReport
     from askback.process.isolation import Enforcement, Isolation
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 _LOW_DISK = 1_000_000_000
 _CONNECT_SEC = 3.0
@@ -37,10 +37,10 @@ _CONNECT_SEC = 3.0
 @options.common
 def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
     from askback.core.errors import RefusalCode, Unavailable
-    from askback.setting_sections import TelemetrySettings
+    from askback.settings.sections import TelemetrySettings
 
     async def main() -> int:
         findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
@@ -61,7 +61,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 async def _database(app: App) -> Finding:
-    from askback.bootstrap.database import refuse_forgotten
+    from askback.app.database import refuse_forgotten
     from askback.core.errors import Unavailable
 
     try:
@@ -109,7 +109,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
 
 
 async def _files(app: App) -> Finding | None:
-    from askback.bootstrap.files_report import examine, try_out
+    from askback.app.files_report import examine, try_out
     from askback.core.errors import Unavailable
 
     report = await examine(app.settings, app.store)
@@ -131,7 +131,7 @@ async def _files(app: App) -> Finding | None:
 
 
 def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:
-    from askback.process.workdirs import exposed
+    from askback.workspace.workdirs import exposed
 
     for folder in allowed:
         if problem := exposed(folder):
@@ -173,11 +173,21 @@ def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:
 
 def _python() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
+    if has_slow_cookies(sys.version_info[:3]):
+        # Askback does not use that parser. Other programs of this Python may.
+        message = f"{version} parses cookies in quadratic time: a stranger can stop programs that use http.cookies"
+        advice = "Askback does not use it, but update Python to 3.11.10, 3.12.6 or later"
+        return Finding(what="python", ok=None, message=message, advice=advice, warning=True)
     return Finding(what="python", ok=sys.version_info >= (3, 11), message=version)
 
 
+def has_slow_cookies(version: tuple[int, int, int]) -> bool:
+    """Whether `http.cookies` has CVE-2024-7592."""
+    return (3, 11) <= version < (3, 11, 10) or (3, 12) <= version < (3, 12, 6)
+
+
 def _variables() -> Iterator[Finding]:
-    from askback.settings import unknown_variables
+    from askback.settings.model import unknown_variables
 
     for message in unknown_variables():
         advice = "correct its name, or unset it"
@@ -208,7 +218,7 @@ def _access(data_dir: Path) -> Iterator[Finding]:
 
 def _telemetry(settings: Settings) -> Iterator[Finding]:
     """Whether the collector can be reached, if there should be one. Nothing is sent to it."""
-    from askback.bootstrap.telemetry import INSTALL, missing_package
+    from askback.app.telemetry import INSTALL, missing_package
 
     endpoint = settings.telemetry.otlp_endpoint
     if endpoint is None:
@@ -230,7 +240,10 @@ def _telemetry(settings: Settings) -> Iterator[Finding]:
 
 
 def _sandbox(isolation: Isolation) -> Finding:
-    can = "it can read and change everything that you can, including the server's token, other runs and your keys"
+    can = (
+        "it can read and change everything that you can, including the server's token, other runs and your keys;"
+        " the sandbox of Codex is off as well"
+    )
     words = {
         "bubblewrap": (
             "bubblewrap: an engine sees its own run, a private /tmp and the system's programs;"
@@ -245,7 +258,8 @@ def _sandbox(isolation: Isolation) -> Finding:
     if isolation.shared:
         message += f"; the settings share {', '.join(isolation.shared)} with all of them"
         advice = "remove from sandbox_share what engines need not change"
-    return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice)
+    warning = not isolation.hides_files
+    return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice, warning=warning)
 
 
 def _network(engine: str, network: str) -> Finding:
@@ -264,7 +278,7 @@ def _network(engine: str, network: str) -> Finding:
 
 def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
     """Engines that are installed directly in a home folder, of which the sandbox shows only the program."""
-    from askback.bootstrap.engines import hidden_from_engines
+    from askback.app.engines import hidden_from_engines
     from askback.process.sandbox.visibility import whole_homes
 
     hide = hidden_from_engines(app.settings)

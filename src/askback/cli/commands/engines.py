@@ -13,8 +13,8 @@ from askback.core.runs import ProfileKind
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
-    from askback.installed.engines import EngineReport
-    from askback.settings import Settings
+    from askback.catalog.engines import EngineReport
+    from askback.settings.model import Settings
     from askback.wire.server import EngineModel
 
 
@@ -39,7 +39,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool, refresh: bool
     """
     if ctx.invoked_subcommand is not None:
         return 0
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.terminal.probing import probing_shown
     from askback.wire.base import plain
@@ -68,7 +68,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool, refresh: bool
 @options.common
 def models(settings: Settings, as_json: bool, name: str) -> int:
     """List the models that a run on ENGINE can name, as its program lists them."""
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import FAILED, run_async
     from askback.cli.terminal.probing import probing_shown
     from askback.wire.base import plain
@@ -100,7 +100,7 @@ def _model_line(model: EngineModel) -> str:
 
 
 def _lines(report: EngineReport) -> list[str]:
-    from askback.installed.engines import can_be_warm, engine_advice
+    from askback.catalog.engines import can_be_warm, engine_advice
 
     engine, found = report.engine, report.installed
     if found is None:

@@ -13,9 +13,9 @@ from askback.cli.help import Group
 from askback.text.formatting import count
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
-    from askback.bootstrap.files_report import ContentReport, FilesReport
-    from askback.settings import Settings
+    from askback.app import App
+    from askback.app.files_report import ContentReport, FilesReport
+    from askback.settings.model import Settings
     from askback.store.file_store import KeptCount
 
 _YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
@@ -56,8 +56,8 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
     Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
     removes the files that only the other knows. No server or worker may be running.
     """
-    from askback.bootstrap.files import files_at
-    from askback.bootstrap.files_report import adopt, given_address
+    from askback.app.files import files_at
+    from askback.app.files_report import adopt, given_address
 
     async def change(app: App) -> dict[str, Any]:
         place, recorded = files_at(given_address(app.settings)).place, await app.store.file_store()
@@ -100,7 +100,7 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
 
 
 def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str, Any]]], *, as_json: bool) -> int:
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
 
     async def main() -> int:
@@ -141,7 +141,7 @@ class _Status:
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
 
     async def main() -> int:
@@ -157,8 +157,8 @@ def _status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _examined(app: App) -> _Status:
-    from askback.bootstrap.database import postgres_address
-    from askback.bootstrap.files_report import examine, examine_contents
+    from askback.app.database import postgres_address
+    from askback.app.files_report import examine, examine_contents
     from askback.core.errors import Unavailable
 
     settings, store, contents, others_wait = app.settings, app.store, None, None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from askback.client import AsyncClient, ListedInvitation
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 _MAX_LIFETIME = timedelta(days=30)
 
@@ -118,7 +118,7 @@ async def _server(settings: Settings, url: str | None, token: str | None) -> Asy
     server = connection.find(settings, url, token)
     if server is None:
         raise connection.no_server(settings)
-    with connection.errors_reported(token_sent=server.token is not None):
+    with connection.errors_reported(server):
         async with server.async_client() as client:
             yield client
 

@@ -17,7 +17,7 @@ from askback.cli.mcp_clients import CLIENTS, NAME, McpClient, command_line
 from askback.cli.mcp_config_file import ConfigFile, entry_text
 
 if TYPE_CHECKING:
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 _NOTHING = "nothing was changed"
 
@@ -147,7 +147,7 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
 
 def _check_package() -> None:
     """Raises `CommandFailed` without the extra `mcp`, with the command that installs it."""
-    from askback.bootstrap.mcp import INSTALL, missing_package
+    from askback.app.mcp import INSTALL, missing_package
 
     if missing_package():
         raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
@@ -221,7 +221,7 @@ def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
 
     Never the token: it would be in the file of another program.
     """
-    from askback.settings import client_environment, environment_moves_data
+    from askback.settings.model import client_environment, environment_moves_data
 
     assert ctx.parent is not None
     given = {**ctx.parent.params, **{key: value for key, value in ctx.params.items() if value is not None}}

@@ -16,7 +16,7 @@ from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
+    from askback.app import App
     from askback.cli.connection import Server
     from askback.cli.terminal.conversation import Ending
     from askback.cli.terminal.live import Display
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from askback.client import Run as ServedRun
     from askback.core.interactions import Interaction, Json
     from askback.core.runs import Run
-    from askback.settings import Settings
+    from askback.settings.model import Settings
 
 
 @click.command(
@@ -64,7 +64,7 @@ def command(
     server = connection.find(settings, url, token)
     if server is None:
         return _reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask)
-    with connection.errors_reported(token_sent=server.token is not None):
+    with connection.errors_reported(server):
         return _reply_to_server(server, run, text, interaction, as_json=as_json)
 
 
@@ -125,7 +125,7 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
     """The meaning of the text, or of what is typed here; None if the question is settled elsewhere before that."""
     from askback.cli.terminal import question
     from askback.cli.terminal.prompt import interrupt_leaves
-    from askback.skills.typed_answers import read_answer, refusal
+    from askback.questions.typed_answers import read_answer, refusal
 
     if text is not None:
         response = read_answer(pending, text)
@@ -162,7 +162,7 @@ def _sent(run: Run | ServedRun, *, lacks_worker: bool) -> str:
 def _reply_here(
     settings: Settings, run: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
 ) -> int:
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.terminal.conversation import print_result
     from askback.cli.terminal.live import choose
 
@@ -223,7 +223,7 @@ async def _answer_here(
 
 async def _has_worker(app: App, engine: str) -> bool:
     """Whether a server or worker that is alive has the engine. With SQLite there is none: its server would be asked."""
-    from askback.bootstrap.health import workers
+    from askback.app.health import workers
 
     alive = [each for each in await workers(app) if each.state not in ("draining", "gone")]
     return any(engine == offered.name for each in alive for offered in each.engines)

@@ -16,14 +16,15 @@ from askback.cli.completion import complete_engine, complete_open_run, complete_
 from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
+from askback.core.run_ids import parse_run_id
 from askback.core.runs import InheritedFiles, Origin
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
+    from askback.app import App
     from askback.core.runs import Run
-    from askback.settings import Settings
+    from askback.runs.submission import Submission
+    from askback.settings.model import Settings
     from askback.skills.package import SkillPackage
-    from askback.submission import Submission
 
 
 Start = Callable[["App"], Awaitable["Run"]]
@@ -134,7 +135,7 @@ def command(
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
-    from askback.bootstrap import open_library
+    from askback.app import open_library
     from askback.cli.terminal.prompt import on_terminal
 
     if continued == _LIST:
@@ -163,7 +164,7 @@ def command(
 
 def _env(variables: Sequence[str], files: Sequence[str]) -> dict[str, str]:
     from askback.cli.run_variables import run_variables
-    from askback.settings import process_environment
+    from askback.settings.model import process_environment
 
     return run_variables(variables, files, process_environment()) if variables or files else {}
 
@@ -184,7 +185,7 @@ def _check_usage(
 
 def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
     """Start or continue a run, follow it to its end, and print the result."""
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import WAITING, run_async
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
@@ -249,7 +250,7 @@ def _origin(
     session = session or question is not None
     default = None if workdir is not None else InheritedFiles.WORKSPACE if session else InheritedFiles.ARTIFACTS
     chosen = default if files is None else InheritedFiles(files)
-    return Origin(run_id=source, files=chosen, session=session, at=question)
+    return Origin(run_id=parse_run_id(source), files=chosen, session=session, at=question)
 
 
 async def _full_origin(app: App, origin: Origin) -> Origin:
@@ -269,7 +270,7 @@ async def _take_over(app: App, *, given: str) -> Run:
 
 
 def _list_resumable(settings: Settings, *, as_json: bool) -> int:
-    from askback.bootstrap import opened
+    from askback.app import opened
     from askback.cli.exit_codes import run_async
     from askback.cli.run_ids import resumable, resumable_line
     from askback.wire.base import plain
@@ -309,7 +310,7 @@ class Arguments:
 def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
     """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
     from askback.cli.system_user import system_user
-    from askback.submission import Submission
+    from askback.runs.submission import Submission
 
     mode = arguments.mode
     if mode is None and may_ask and "interactive" in package.execution_modes:

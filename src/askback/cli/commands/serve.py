@@ -30,9 +30,9 @@ from askback.cli.listening import (
 if TYPE_CHECKING:
     import uvicorn
 
-    from askback.bootstrap.roles import Role
-    from askback.bootstrap.server import WebServer
-    from askback.settings import Settings
+    from askback.app.roles import Role
+    from askback.app.server import WebServer
+    from askback.settings.model import Settings
 
 log = logging.getLogger("askback")
 
@@ -60,9 +60,9 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     """Serve the HTTP API and the page, and execute runs, until stopped. Everything but /healthz and /readyz requires a
     token.
     """
-    from askback.bootstrap.roles import Role, check_database
+    from askback.app.roles import Role, check_database
     from askback.cli.exit_codes import run_async
-    from askback.settings import unknown_variables
+    from askback.settings.model import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
@@ -79,9 +79,9 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
 
 
 async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
-    from askback.bootstrap import opened
-    from askback.bootstrap.programs import disagreements
-    from askback.bootstrap.server import web_server
+    from askback.app import opened
+    from askback.app.programs import disagreements
+    from askback.app.server import web_server
     from askback.http.protocol import AcceptFaults, Connections
     from askback.process.isolation import release_large_blocks
 

@@ -12,8 +12,8 @@ from askback.cli.help import Group
 from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
-    from askback.http.sessions import Session, Sessions
-    from askback.settings import Settings
+    from askback.access.sessions import Session, Sessions
+    from askback.settings.model import Settings
 
 
 @click.group(
@@ -67,10 +67,10 @@ def revoke(settings: Settings, as_json: bool, session_id: str | None, every: boo
 
 
 def _sessions(settings: Settings) -> Sessions:
-    from askback.bootstrap import now
-    from askback.bootstrap.database import open_records
-    from askback.http.auth import Grant
-    from askback.http.sessions import Sessions
+    from askback.access.grants import Grant
+    from askback.access.sessions import Sessions
+    from askback.app import now
+    from askback.app.database import open_records
 
     # Only the server knows its current main token.
     return Sessions(open_records(settings), now, lambda _: Grant(name="", scopes=frozenset()))
@@ -78,9 +78,9 @@ def _sessions(settings: Settings) -> Sessions:
 
 def _active(settings: Settings) -> list[Session]:
     """Without those whose token was revoked or has expired."""
-    from askback.bootstrap import now
-    from askback.bootstrap.database import open_records
-    from askback.http.tokens import Tokens
+    from askback.access.tokens import Tokens
+    from askback.app import now
+    from askback.app.database import open_records
 
     tokens = Tokens(open_records(settings), now)
     found = _sessions(settings).all()

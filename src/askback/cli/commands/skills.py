@@ -16,7 +16,7 @@ from askback.cli.help import Group
 from askback.text.formatting import count, one_line, printable
 
 if TYPE_CHECKING:
-    from askback.settings import Settings
+    from askback.settings.model import Settings
     from askback.skills.diagnostics import Problem
     from askback.skills.library import SkillListing
     from askback.skills.package import SkillPackage
@@ -40,7 +40,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
     """Without a subcommand: list the skills that can be run by id."""
     if ctx.invoked_subcommand is not None:
         return 0
-    from askback.bootstrap import open_library
+    from askback.app import open_library
 
     library = open_library(settings)
     listings = [*library.installed(), *library.in_folders()]
@@ -63,8 +63,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 @options.common
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id. `trip-planner` is the skill of the demo."""
-    from askback.bootstrap import open_library
-    from askback.bootstrap.files import refuse_without_files
+    from askback.app import open_library
+    from askback.app.files import refuse_without_files
     from askback.cli.audited import audited
     from askback.core.audit import Action
 

@@ -14,9 +14,9 @@ from askback.cli.lifetimes import lifetime
 from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
-    from askback.http.token_uses import TokenUses
-    from askback.http.tokens import Token, Tokens
-    from askback.settings import Settings
+    from askback.access.token_uses import TokenUses
+    from askback.access.tokens import Token, Tokens
+    from askback.settings.model import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
 _MAX_LIFETIME = timedelta(days=36_500)
@@ -77,13 +77,13 @@ def create(
     label: tuple[str, ...],
 ) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
-    from askback.bootstrap import now
+    from askback.app import now
     from askback.cli.audited import audited
+    from askback.core.access import AccessScope
     from askback.core.audit import Action
     from askback.core.labels import shown_labels
     from askback.core.token_names import check_token_name
-    from askback.files.atomic import make_private
-    from askback.http.auth import AccessScope
+    from askback.fs.atomic import make_private
 
     check_token_name(name)
     expires_at = None if expires_in is None else now() + lifetime(expires_in, _MAX_LIFETIME, _HUNDRED_YEARS)
@@ -119,17 +119,17 @@ def revoke(settings: Settings, as_json: bool, name: str) -> int:
 
 
 def _tokens(settings: Settings) -> Tokens:
-    from askback.bootstrap import now
-    from askback.bootstrap.database import open_records
-    from askback.http.tokens import Tokens
+    from askback.access.tokens import Tokens
+    from askback.app import now
+    from askback.app.database import open_records
 
     return Tokens(open_records(settings), now)
 
 
 def _uses(settings: Settings) -> TokenUses:
-    from askback.bootstrap import now
-    from askback.bootstrap.database import open_records
-    from askback.http.token_uses import TokenUses
+    from askback.access.token_uses import TokenUses
+    from askback.app import now
+    from askback.app.database import open_records
 
     return TokenUses(open_records(settings), now)
 
@@ -148,7 +148,7 @@ def _view(token: Token, uses: TokenUses) -> dict[str, Any]:
 
 
 def _line(token: Token, uses: TokenUses) -> str:
-    from askback.bootstrap import now
+    from askback.app import now
     from askback.core.labels import shown_labels
 
     until = "never expires"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from askback.core.webhooks import Webhook
-    from askback.settings import Settings
-    from askback.webhooks.trial import Trial
+    from askback.notifications.trial import Trial
+    from askback.settings.model import Settings
 
 
 @click.group(
@@ -32,7 +32,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 
     The chats of the Telegram bot are listed with them.
     """
-    from askback.bootstrap import delivery_policy
+    from askback.app import delivery_policy
 
     if ctx.invoked_subcommand is not None:
         return 0
@@ -59,9 +59,9 @@ def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
 
     It needs no server. The result is that of the receiver: a mail server or a push service may still lose the message.
     """
-    from askback.bootstrap import delivery_policy, now
-    from askback.bootstrap.telegram import trial_channels
-    from askback.webhooks.trial import Trials
+    from askback.app import delivery_policy, now
+    from askback.app.telegram import trial_channels
+    from askback.notifications.trial import Trials
 
     policy = delivery_policy(settings)
     chosen = _chosen(policy.webhooks, names)

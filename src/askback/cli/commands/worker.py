@@ -18,9 +18,9 @@ from askback.cli.help import Command
 from askback.cli.listening import listen, make_server, raise_file_limit, start_garbage_collection, url_of
 
 if TYPE_CHECKING:
-    from askback.bootstrap import App
-    from askback.settings import Settings
-    from askback.work.draining import Draining
+    from askback.app import App
+    from askback.settings.model import Settings
+    from askback.worker.draining import Draining
 
 log = logging.getLogger("askback")
 
@@ -67,10 +67,10 @@ def command(
     SIGTERM or Ctrl-C: no more turns are started, and those in progress have `worker.drain_sec` to end. A second one
     puts them back into the queue at once.
     """
-    from askback.bootstrap.roles import Role, check_database
+    from askback.app.roles import Role, check_database
     from askback.cli.exit_codes import run_async
     from askback.core.labels import read_labels
-    from askback.settings import unknown_variables
+    from askback.settings.model import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
@@ -94,10 +94,10 @@ def command(
 
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
-    from askback.bootstrap import opened
-    from askback.bootstrap.programs import disagreements
-    from askback.bootstrap.roles import Role
-    from askback.bootstrap.worker import worker_site
+    from askback.app import opened
+    from askback.app.programs import disagreements
+    from askback.app.roles import Role
+    from askback.app.worker import worker_site
     from askback.http.protocol import AcceptFaults, Connections
     from askback.process.isolation import release_large_blocks
 
@@ -127,7 +127,7 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
 
 
 def _drained_by_signals(app: App) -> Draining:
-    from askback.work.draining import Draining
+    from askback.worker.draining import Draining
 
     draining = Draining(app.worker, app.store, max_sec=app.settings.worker.drain_sec)
     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from askback.bootstrap import App
+from askback.app import App
 from askback.cli import exit_codes, output
 from askback.cli.system_user import system_user
 from askback.cli.terminal import question
@@ -21,17 +21,18 @@ from askback.cli.terminal.forms import said
 from askback.cli.terminal.live import Display, summary
 from askback.cli.terminal.people import who
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
+from askback.cli.terminal.render import MAX_FILES
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
-from askback.process.workspace import ARTIFACTS_DIR
-from askback.skills.typed_answers import read_answer, refusal
+from askback.questions.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
 from askback.wire import artifacts as artifact_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
+from askback.workspace.layout import ARTIFACTS_DIR
 
 _SETTLED = {
     InteractionOutcome.AUTO_DECIDED: "  (time is up: the engine decides without an answer)",
@@ -263,11 +264,14 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
     folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
     files = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     display.write(summary(run))
-    for each in result.artifacts:
+    for each in result.artifacts[:MAX_FILES]:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
+    if len(result.artifacts) > MAX_FILES:
+        display.write(f"  … more than {MAX_FILES} files; all are in {printable(str(folder))}")
     for line in changes_lines(document.get("workdir"), artifact_wire.Changes.of(result.changes)):
         display.write(f"  {line}")
-    document |= plain(wire.Result.of(run, result.data, files, result.changes))
+    more = result.more_artifacts
+    document |= plain(wire.Result.of(run, result.data, files, result.changes, more_artifacts=more))
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
     return Ending(run=run, exit_code=code, document=document)

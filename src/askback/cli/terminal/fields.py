@@ -10,6 +10,7 @@ from askback.cli import layout
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Settled, echo_off, read_line
 from askback.core.interactions import Json
 from askback.core.secrecy import Secrecy
+from askback.questions.typed_answers import as_flag, field_problems, value_of
 from askback.skills.field_values import (
     Schema,
     description,
@@ -21,7 +22,6 @@ from askback.skills.field_values import (
     type_of,
     whole_description,
 )
-from askback.skills.typed_answers import as_flag, field_problems, value_of
 from askback.text.formatting import printable
 
 Write = Callable[[str], None]

@@ -11,11 +11,11 @@ from typing import Any
 from askback.cli import options, output
 from askback.cli.terminal.fields import ask_fields
 from askback.cli.terminal.prompt import Abandoned, discard_typed
+from askback.runs.submission import Submission
 from askback.skills.diagnostics import format_path
 from askback.skills.field_values import FILE_PATH, describe, description
 from askback.skills.package import SkillPackage
 from askback.skills.validation import check_request, file_inputs
-from askback.submission import Submission
 from askback.text.formatting import printable
 
 _NEEDED = "a value is required (Ctrl-C: stop)"

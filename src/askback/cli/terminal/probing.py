@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from askback.catalog.engines import EnginesHere
 from askback.cli import layout
-from askback.installed.engines import EnginesHere
 from askback.text.formatting import one_line
 
 

@@ -21,8 +21,8 @@ from askback.cli.terminal.prompt import (
     read_line,
 )
 from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.questions.typed_answers import answer_problems, is_confirmation, option_numbers, read_answer
 from askback.skills.field_values import kind_of, numbered, readable
-from askback.skills.typed_answers import answer_problems, is_confirmation, option_numbers, read_answer
 from askback.text.formatting import printable
 from askback.wire import questions as question_wire
 

@@ -34,11 +34,14 @@ _SIGNS = {
     RunState.RUNNING: "▸",
     RunState.QUEUED: "·",
 }
+MAX_FILES = 500
+"""How many files of a run are shown."""
 _ROOM_FOR_ENGINE = 100
 """A narrower list has no column for the engine."""
 _QUEUE_REASONS = {
     "slots": "no free slot",
     "engine_slots": "no free slot for its engine",
+    "token_slots": "its token has all slots that it may have",
     "starting": "starting",
     "no_worker": "no worker has its engine",
     "unready": "no turns are started for now",
@@ -101,7 +104,7 @@ def _note(run: Run) -> str:
 
 
 def page(
-    run: Run, interactions: Iterable[Interaction], artifacts: Iterable[Artifact] | str, changes: Changes | None = None
+    run: Run, interactions: Iterable[Interaction], artifacts: Sequence[Artifact] | str, changes: Changes | None = None
 ) -> Iterator[str]:
     """Everything about a run. Instead of its files, `artifacts` may say why they cannot be listed."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
@@ -136,7 +139,9 @@ def page(
     if isinstance(artifacts, str):
         yield f"  ! the files cannot be listed: {printable(artifacts)}"
     else:
-        yield from (f"  file     {printable(each.path)} ({size(each.size)})" for each in artifacts)
+        yield from (f"  file     {printable(each.path)} ({size(each.size)})" for each in artifacts[:MAX_FILES])
+        if len(artifacts) > MAX_FILES:
+            yield f"  … {len(artifacts)} files in all; --json lists them"
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MAX_ASKED, MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import (
     Asked,
     AssistantMessage,
@@ -29,6 +28,7 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped, unknown_session
+from askback.engines.messages import MAX_ASKED, MAX_ID, Messages, Pieces, Recent
 from askback.engines.protocols.elicitation import Questionnaire, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.text.json_text import clean

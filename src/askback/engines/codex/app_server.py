@@ -13,7 +13,6 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
-from askback.engines.answers.messages import MAX_ASKED
 from askback.engines.base import (
     Asked,
     Completed,
@@ -28,6 +27,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.items import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
+from askback.engines.messages import MAX_ASKED
 from askback.engines.protocols.elicitation import DECLINED, Form, Questionnaire, read_form, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import JsonRpcChannel

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from askback.core.runs import Usage
-from askback.engines.answers.messages import Messages, Recent
 from askback.engines.base import AssistantMessage, EngineEvent, ToolEnded, ToolStarted
+from askback.engines.messages import Messages, Recent
 from askback.engines.protocols.json_lines import count_at, text_at
 
 _NO_TOOLS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind
@@ -42,9 +43,8 @@ description = "Passes a message on unchanged."
 prompt = "What follows the line {_COMMAND} is the message, word for word."
 """
 
-# Workspace settings, which override the user's settings in the home.
+# In the workspace, or in the home. Gemini ignores system settings that do not belong to root.
 _SETTINGS_FILE = ".gemini/settings.json"
-_SYSTEM_FILE = ".gemini/askback-settings.json"
 _SETTINGS = {
     "general": {
         # Gemini would delete a session that was resumed once.
@@ -127,7 +127,8 @@ class Gemini:
             argv=(*_command(turn, "--output-format", form), *resume),
             env=_environment(turn),
             stdin=f"{_COMMAND}\n{turn.prompt}".encode("utf-8", "replace"),
-            files={_COMMAND_FILE: _COMMAND_TEXT.encode(), **_system_settings(turn)},
+            files={_COMMAND_FILE: _COMMAND_TEXT.encode()},
+            settings=_home_settings(turn),
             work_files=_work_settings(turn),
         )
 
@@ -143,7 +144,7 @@ class Gemini:
         return Launch(
             argv=_command(turn, _RESIDENT),
             env=_environment(turn),
-            files=_system_settings(turn),
+            settings=_home_settings(turn),
             work_files=_work_settings(turn),
         )
 
@@ -168,16 +169,17 @@ def _command(turn: Turn, *form: str) -> tuple[str, ...]:
 
 
 def _work_settings(turn: Turn) -> dict[str, bytes]:
-    return {} if turn.users_cwd else {_SETTINGS_FILE: _settings(turn)}
+    """They have priority over the user's settings in the home."""
+    return {} if turn.users_cwd else {_SETTINGS_FILE: json.dumps(_settings(turn)).encode()}
 
 
-def _system_settings(turn: Turn) -> dict[str, bytes]:
-    """In a folder of the user, the same settings come from the home, as those of the system: they have priority too."""
-    return {_SYSTEM_FILE: _settings(turn)} if turn.users_cwd else {}
+def _home_settings(turn: Turn) -> dict[str, dict[str, Any]]:
+    """In a folder of the user, the same settings come from the home."""
+    return {_SETTINGS_FILE: _settings(turn)} if turn.users_cwd else {}
 
 
-def _settings(turn: Turn) -> bytes:
-    return json.dumps({**_SETTINGS, **mcp_servers(turn, trust=True, timeout=CALL_SEC * 1000)}).encode()
+def _settings(turn: Turn) -> dict[str, Any]:
+    return {**_SETTINGS, **mcp_servers(turn, trust=True, timeout=CALL_SEC * 1000)}
 
 
 def _dialect(turn: Turn) -> Dialect:
@@ -203,8 +205,6 @@ def _environment(turn: Turn) -> dict[str, str]:
         # If Gemini relaunches itself, the end of its output is lost.
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }
-    if turn.users_cwd:
-        env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = f"{turn.home}/{_SYSTEM_FILE}"
     # The authentication method is a setting, but a run has only the credentials.
     if _SIGN_IN in turn.credentials and not _has_key(turn):
         env["GOOGLE_GENAI_USE_GCA"] = "true"

@@ -13,7 +13,6 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import (
     AssistantMessage,
     Completed,
@@ -35,6 +34,7 @@ from askback.engines.failures import (
     stopped,
     unknown_session,
 )
+from askback.engines.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.text.json_text import clean
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from askback.core.interactions import Json, Question, option_label, option_value
 from askback.core.secrecy import Secrecy
-from askback.engines.answers.schemas import flat_schema, marked_secret, options_of
 from askback.engines.base import Reply
 from askback.engines.protocols.json_lines import object_at, text_at
+from askback.questions.schemas import flat_schema, marked_secret, options_of
 
 DECLINED: Mapping[str, Json] = {"action": "decline"}
 

@@ -15,8 +15,6 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
 from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
-from askback.engines.answers import questions
-from askback.engines.answers.messages import Messages
 from askback.engines.base import (
     UUID,
     Asked,
@@ -41,7 +39,9 @@ from askback.engines.base import (
     session_of,
 )
 from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
+from askback.engines.messages import Messages
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.questions import finding as questions
 
 SCRIPT = "assets/scripted.json"
 """The path of the script in a skill package."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.access import AccessScope
 from askback.core.errors import RefusalCode
-from askback.http.auth import AccessScope
 from askback.http.context import Context, json_response
 from askback.http.problems import RequestCode
 from askback.http.routing import Router

@@ -12,22 +12,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.background.pools import Pool
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import NotFound, RefusalCode
 from askback.http.audit_trail import changed
-from askback.http.auth import AccessScope
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, json_response
-from askback.http.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download
-from askback.http.metrics import CONTENT_TYPE
 from askback.http.problems import BODY, RequestCode
+from askback.http.routes.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download
 from askback.http.routing import Access, Router
-from askback.process.artifacts import open_below
-from askback.process.pools import Pool
 from askback.skills.contents import PackageFile
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
+from askback.telemetry.metrics import CONTENT_TYPE
 from askback.wire import server as wire
+from askback.workspace.artifacts import open_below
 
 skills_router = Router("skills")
 engines_router = Router("engines")

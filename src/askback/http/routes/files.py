@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Literal
@@ -13,22 +13,23 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from askback.access.grants import Grant
+from askback.background.pools import Pool
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import RefusalCode
 from askback.http.audit_trail import changed
-from askback.http.auth import AccessScope, Grant
 from askback.http.bodies import FORM, declared_length, form_file, while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Router
-from askback.process import uploads
-from askback.process.pools import Pool
-from askback.process.versions import Version
-from askback.process.workspace import Artifact
 from askback.wire import artifacts as artifact_wire
 from askback.wire.base import encode
-from askback.wire.requests import DiffQuery, VersionQuery
+from askback.wire.requests import ArtifactQuery, DiffQuery, VersionQuery
 from askback.wire.server import Upload
+from askback.workspace import uploads
+from askback.workspace.artifact_pages import ArtifactPage
+from askback.workspace.versions import Version
 
 router = Router("files")
 
@@ -92,14 +93,15 @@ def _upload_quota(grant: Grant, context: Context) -> int | None:
     "GET /v1/runs/{run_id}/artifacts",
     "List the artifacts of a run",
     scopes=(AccessScope.READ,),
+    query=ArtifactQuery,
     returns=artifact_wire.ArtifactList,
-    description="All artifacts.",
-    refusals=(RefusalCode.RUN_NOT_FOUND,),
+    description="A page.",
+    refusals=(RefusalCode.RUN_NOT_FOUND, RequestCode.REQUEST_INVALID),
 )
-async def list_artifacts(request: Request, context: Context, *, run_id: str) -> Response:
-    """The files that the run has produced so far, at most 100,000."""
-    found = await while_connected(request, context.service.artifacts(run_id))
-    text = await context.pools.files.run(_listed, found) if len(found) > _MANY else _listed(found)
+async def list_artifacts(request: Request, context: Context, *, run_id: str, query: ArtifactQuery) -> Response:
+    """The files that the run has produced so far, at most 100,000, with paths of 16 million characters in all."""
+    page = await while_connected(request, context.service.artifact_page(run_id, int(query.cursor or 0), query.limit))
+    text = await context.pools.files.run(_listed, page) if len(page.items) > _MANY else _listed(page)
     return Response(text, media_type="application/json")
 
 
@@ -195,9 +197,9 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
         pool.post(file.close)
 
 
-def _listed(found: Sequence[Artifact]) -> bytes:
-    items = tuple(artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in found)
-    return encode(artifact_wire.ArtifactList(items=items))
+def _listed(page: ArtifactPage) -> bytes:
+    items = tuple(artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in page.items)
+    return encode(artifact_wire.ArtifactList(items=items, next_cursor=None if page.end is None else str(page.end)))
 
 
 def _version(version: Version) -> artifact_wire.ArtifactVersion:

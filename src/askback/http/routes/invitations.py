@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from askback.access.grants import Grant, digest
+from askback.background.outages import OUTAGES
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
-from askback.files.records import Records
-from askback.http.auth import Grant, digest
-from askback.text.outages import OUTAGES
+from askback.fs.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class Invitations:
         """The invitation, if it is valid. It stays valid."""
         try:
             found = self._stored.read().get(digest(text))
+            return found if found is not None and self._is_valid(found) else None
         except Unavailable as error:
             OUTAGES.failed(log, "cannot read invitations", error)
             return None
-        return found if found is not None and self._is_valid(found) else None
 
     def take(self, text: str) -> Invitation | None:
         """The invitation, if it is valid, for the first caller alone. Blocks."""

@@ -8,16 +8,16 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.access.grants import Grant
+from askback.access.push_subscriptions import SCOPES, Push, Subscription, digest
+from askback.access.sessions import browser
 from askback.core.audit import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import address_problems
 from askback.http.audit_trail import changed
-from askback.http.auth import Grant
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY
-from askback.http.push_subscriptions import SCOPES, Push, Subscription, digest
 from askback.http.routing import Router
-from askback.http.sessions import browser
 from askback.wire import server as wire
 from askback.wire.requests import PushSubscriptionCreate
 
@@ -102,7 +102,7 @@ async def send_test(request: Request, context: Context, *, subscription_id: str)
 
 def _made(body: PushSubscriptionCreate, grant: Grant, push: Push, user_agent: str) -> Subscription:
     """Raises `Invalid` with every problem."""
-    from askback.webhooks.encryption import Recipient
+    from askback.notifications.encryption import Recipient
 
     problems = [f"endpoint: {each}" for each in address_problems(body.endpoint, allow_private=push.allow_private)]
     try:

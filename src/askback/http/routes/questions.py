@@ -9,19 +9,20 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.labels import is_one_line
 from askback.core.runs import Run
 from askback.http.audit_trail import changed
-from askback.http.auth import AccessScope, actor_of, headers_of, host_of
+from askback.http.auth import actor_of, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.files import FORM_WITH_FILE, keep_upload
 from askback.http.problems import BODY, JSON_BODY, RequestCode
+from askback.http.routes.files import FORM_WITH_FILE, keep_upload
 from askback.http.routing import Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
-from askback.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
+from askback.runs.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire

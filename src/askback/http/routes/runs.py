@@ -12,19 +12,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
-from askback.http.auth import AccessScope, actor_of
+from askback.http.auth import actor_of
 from askback.http.bodies import while_connected
 from askback.http.context import Context, json_response
 from askback.http.problems import JSON_BODY, RequestCode
 from askback.http.routing import Router
 from askback.http.streams import EventStream, wants_stream
+from askback.runs.service import Result
 from askback.store.base import DeliveryPage, RunFilter
 from askback.wire import artifacts as artifact_wire
 from askback.wire import deliveries as delivery_wire
 from askback.wire import runs as wire
+from askback.wire.base import encode
 from askback.wire.requests import (
     MAX_SEQ,
     EventHeaders,
@@ -220,8 +223,13 @@ async def delete_run(request: Request, context: Context, *, run_id: str) -> Resp
 async def get_result(request: Request, context: Context, *, run_id: str) -> Response:
     """The result of the run. 409 until it is final."""
     result = await context.service.result(run_id)
+    return Response(await context.pools.files.run(_encoded, result), media_type="application/json")
+
+
+def _encoded(result: Result) -> bytes:
     artifacts = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-    return json_response(wire.Result.of(result.run, result.data, artifacts, result.changes))
+    more = result.more_artifacts
+    return encode(wire.Result.of(result.run, result.data, artifacts, result.changes, more_artifacts=more))
 
 
 # Streams.

@@ -8,13 +8,15 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.access.grants import Grant
+from askback.access.sessions import Session
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import NotFound, RefusalCode
 from askback.http.audit_trail import changed
-from askback.http.auth import AccessScope, Grant, headers_of, host_of
+from askback.http.auth import headers_of, host_of
 from askback.http.context import Context, json_response
 from askback.http.routing import Router
-from askback.http.sessions import Session
 from askback.http.sign_in import set_cookie
 from askback.wire import server as wire
 

@@ -8,13 +8,13 @@ from datetime import date, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.access import AccessScope
 from askback.core.errors import RefusalCode
 from askback.core.runs import RunState, Usage
-from askback.http.auth import AccessScope
 from askback.http.context import Context, json_response
 from askback.http.problems import RequestCode
 from askback.http.routing import Router
-from askback.service import Service
+from askback.runs.service import Service
 from askback.store.base import Finished, RunStats
 from askback.wire import runs as run_wire
 from askback.wire import statistics as wire

@@ -11,16 +11,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.access.tokens import Token
+from askback.core.access import AccessScope
 from askback.core.audit import Action
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.http.audit_trail import changed
-from askback.http.auth import ENTER, AccessScope, headers_of, host_of
+from askback.http.auth import ENTER, headers_of, host_of
 from askback.http.context import Context, json_response
-from askback.http.invitations import Invitation
 from askback.http.problems import JSON_BODY
 from askback.http.quotas import MAIN
+from askback.http.routes.invitations import Invitation
 from askback.http.routing import Router
-from askback.http.tokens import Token
 from askback.wire import tokens as wire
 from askback.wire.requests import InvitationCreate, TokenCreate
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, assert_never
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.webhooks.messages.http_request import HttpRequest
-from askback.webhooks.messages.mail import Mail, mail
-from askback.webhooks.messages.notice import Notice
-from askback.webhooks.messages.ntfy import ntfy
-from askback.webhooks.messages.slack import slack
-from askback.webhooks.messages.standard import standard
-from askback.webhooks.sender import Failed, Refused
+from askback.notifications.messages.http_request import HttpRequest
+from askback.notifications.messages.mail import Mail, mail
+from askback.notifications.messages.notice import Notice
+from askback.notifications.messages.ntfy import ntfy
+from askback.notifications.messages.slack import slack
+from askback.notifications.messages.standard import standard
+from askback.notifications.sender import Failed, Refused
 
 Message = HttpRequest | Mail
 

@@ -12,13 +12,13 @@ import msgspec
 
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
+from askback.notifications.messages.http_request import HttpRequest, json_request
+from askback.notifications.messages.mail import Mail, MailContent, composed, link, page
+from askback.notifications.messages.notice import subject
+from askback.notifications.messages.ntfy import HIGH, REQUEST_BYTES, published
+from askback.notifications.messages.slack import URL_CHARS, button, date, escaped, inactive, mrkdwn
+from askback.notifications.sender import Refused
 from askback.text.formatting import count, moment, one_line
-from askback.webhooks.messages.http_request import HttpRequest, json_request
-from askback.webhooks.messages.mail import Mail, MailContent, composed, link, page
-from askback.webhooks.messages.notice import subject
-from askback.webhooks.messages.ntfy import HIGH, REQUEST_BYTES, published
-from askback.webhooks.messages.slack import URL_CHARS, button, date, escaped, inactive, mrkdwn
-from askback.webhooks.sender import Refused
 
 _SUBJECT_CHARS = 80
 _QUESTION_CHARS = 150

@@ -16,8 +16,8 @@ from email.utils import format_datetime, parseaddr
 from html import escape
 
 from askback.core.webhooks import Webhook
+from askback.notifications.messages.notice import Notice
 from askback.text.formatting import one_line
-from askback.webhooks.messages.notice import Notice
 
 _POLICY = SMTP.clone(cte_type="7bit", raise_on_defect=False)
 """Every mail server takes 7-bit content."""

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from askback.core.webhooks import Webhook, is_ntfy_topic
-from askback.links import ANSWER_PAGE, ANSWERS
+from askback.notifications.messages.http_request import HttpRequest, json_request
+from askback.notifications.messages.notice import Choice, Notice, shortened_bytes
+from askback.notifications.sender import Refused
+from askback.runs.links import ANSWER_PAGE, ANSWERS
 from askback.text.formatting import one_line
-from askback.webhooks.messages.http_request import HttpRequest, json_request
-from askback.webhooks.messages.notice import Choice, Notice, shortened_bytes
-from askback.webhooks.sender import Refused
 
 _MAX_ACTIONS = 3
 _TEXT_BYTES = 1500

@@ -11,9 +11,9 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from askback.core.webhooks import Webhook
+from askback.notifications.messages.http_request import HttpRequest, json_request
+from askback.notifications.messages.notice import Notice, shortened
 from askback.text.formatting import moment
-from askback.webhooks.messages.http_request import HttpRequest, json_request
-from askback.webhooks.messages.notice import Notice, shortened
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ACTIVE = re.compile(r"[@#~`\]:]|www(?=\.)", re.IGNORECASE)

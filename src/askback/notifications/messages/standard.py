@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from askback.core.webhooks import Webhook, secret_key
-from askback.webhooks.messages.http_request import HttpRequest, json_request
+from askback.notifications.messages.http_request import HttpRequest, json_request
 
 
 def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:

@@ -18,16 +18,16 @@ from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.labels import has_labels
-from askback.service import Service
+from askback.notifications.telegram.api import BotApi, Refused
+from askback.notifications.telegram.choices import ButtonKey, choices_of, in_chat
+from askback.notifications.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late
+from askback.notifications.telegram.people import Chat, People, Strangers
+from askback.notifications.telegram.texts import Texts
+from askback.notifications.telegram.updates import MessageRef, Tap, User, Written
+from askback.questions.typed_answers import read_answer, refusal
+from askback.runs.service import Service
 from askback.skills.field_values import in_words
-from askback.skills.typed_answers import read_answer, refusal
 from askback.store.base import Store
-from askback.telegram.api import BotApi, Refused
-from askback.telegram.choices import ButtonKey, choices_of, in_chat
-from askback.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late
-from askback.telegram.people import Chat, People, Strangers
-from askback.telegram.texts import Texts
-from askback.telegram.updates import MessageRef, Tap, User, Written
 from askback.text.formatting import printable
 
 log = logging.getLogger(__name__)

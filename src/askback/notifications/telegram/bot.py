@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from askback.core.errors import Unavailable
+from askback.notifications.telegram.answering import Answering
+from askback.notifications.telegram.api import BotApi, BotApiError, Refused
+from askback.notifications.telegram.channel import TelegramChannel
+from askback.notifications.telegram.closing import Closing
+from askback.notifications.telegram.updates import ALLOWED, read_update
 from askback.process.locks import FileLock
-from askback.telegram.answering import Answering
-from askback.telegram.api import BotApi, BotApiError, Refused
-from askback.telegram.channel import TelegramChannel
-from askback.telegram.closing import Closing
-from askback.telegram.updates import ALLOWED, read_update
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from askback.core.chats import ChatMessage
 from askback.core.errors import NotFound
 from askback.core.runs import RunState
 from askback.core.webhooks import DueDelivery, Reminders, Webhook, WebhookKind
+from askback.notifications.delivery import AnswerLink
+from askback.notifications.sender import Failed, Response
+from askback.notifications.telegram.api import BotApi, Refused, Unreachable
+from askback.notifications.telegram.closing import Closing
+from askback.notifications.telegram.messages import Draft, ended, question, trial, with_link_as_text
+from askback.notifications.telegram.people import Chat
+from askback.notifications.telegram.texts import Texts
 from askback.store.base import Store
-from askback.telegram.api import BotApi, Refused, Unreachable
-from askback.telegram.closing import Closing
-from askback.telegram.messages import Draft, ended, question, trial, with_link_as_text
-from askback.telegram.people import Chat
-from askback.telegram.texts import Texts
-from askback.webhooks.delivery import AnswerLink
-from askback.webhooks.sender import Failed, Response
 
 
 def webhook_of(chat: Chat, api_url: str, states: tuple[RunState, ...], reminders: Reminders | None) -> Webhook:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.notifications.telegram.texts import Texts
+from askback.questions.typed_answers import is_confirmation
 from askback.skills.field_values import choices, type_of
-from askback.skills.typed_answers import is_confirmation
-from askback.telegram.texts import Texts
 
 _NOT_IN_CHAT = ("secret", "file", "form")
 _DIGEST_CHARS = 12

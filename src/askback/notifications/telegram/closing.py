@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from askback.core.chats import ChatMessage
 from askback.core.errors import NotFound, Unavailable
+from askback.notifications.telegram.api import BotApi, BotApiError, Refused
+from askback.notifications.telegram.messages import closed
+from askback.notifications.telegram.texts import Texts
 from askback.store.base import UNKNOWN_RUN, Changes, Store
-from askback.telegram.api import BotApi, BotApiError, Refused
-from askback.telegram.messages import closed
-from askback.telegram.texts import Texts
 
 log = logging.getLogger(__name__)
 

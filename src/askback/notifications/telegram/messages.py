@@ -14,9 +14,9 @@ from askback.core.actors import ASKBACK
 from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import DeliveryReason
+from askback.notifications.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
+from askback.notifications.telegram.texts import Texts
 from askback.skills.field_values import kind_of, numbered, readable
-from askback.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
-from askback.telegram.texts import Texts
 from askback.text.formatting import duration, moment, one_line, printable
 
 MAX_TEXT = 4096

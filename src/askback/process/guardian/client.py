@@ -24,7 +24,9 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
 from askback.process.guardian.delegation import Delegation
+from askback.process.guardian.freezing import FREEZE_SEC
 from askback.process.guardian.lease import Lease
+from askback.process.guardian.messages import receive_packet
 from askback.process.isolation import Breach, Enforcement, Isolation, IsolationLevel, Resource, by_watchdog
 from askback.process.streams import Streams, writable
 
@@ -36,7 +38,6 @@ _KILL_SEC = 5.0
 _LATE_SEC = 1.0
 """If a timer fires this late, our own event loop was blocked, and the other side may not be slow."""
 _TRIES = 3
-_PACKET = 1 << 16
 KILLED = -signal.SIGKILL
 """The exit code of a program whose keeper could not report it."""
 
@@ -168,7 +169,8 @@ class Guardian:
                 except BlockingIOError:
                     await writable(connected.fileno())
                 except ConnectionError:
-                    self._disconnect()
+                    # It has ended. What it reported before is read first.
+                    self._on_packet(connected)
                 else:
                     return connected
 
@@ -194,14 +196,14 @@ class Guardian:
         return ours
 
     def _on_packet(self, connected: socket.socket) -> None:
-        packet = _receive(connected)
-        if packet is None:
-            return
-        if not packet:
-            log.warning("the guardian was killed; its keepers end their programs, and a new guardian starts on demand")
-            self._disconnect()
-            return
-        word, name = packet.decode().split()
+        while (packet := receive_packet(connected)) is not None:
+            if not packet:
+                log.warning("the guardian was killed; its keepers end their programs, and a new one starts on demand")
+                self._disconnect()
+                return
+            self._on_report(*packet.decode().split())
+
+    def _on_report(self, word: str, name: str) -> None:
         if (handle := self._handles.get(name)) is None:
             return
         if word == "expired":
@@ -257,16 +259,6 @@ def _request_file(request: SpawnRequest, *, wrapped: bool) -> Iterator[int]:
         os.close(file)
 
 
-def _receive(connected: socket.socket) -> bytes | None:
-    """A packet; empty if the other side has ended, None if there is none yet."""
-    try:
-        return connected.recv(_PACKET)
-    except BlockingIOError:
-        return None
-    except ConnectionError:
-        return b""
-
-
 class _KeptProcess:
     """One program with its keeper."""
 
@@ -284,6 +276,8 @@ class _KeptProcess:
         self.lost = False
         self.expired = False
         self.breach: Breach | None = None
+        self._answers: dict[str, asyncio.Future[bool]] = {}
+        """By the word that the keeper answers with."""
         control.setblocking(False)
         loop.add_reader(control.fileno(), self._on_packet, control)
 
@@ -305,6 +299,23 @@ class _KeptProcess:
             return False
         self.tree_ended()
         return True
+
+    async def freeze(self) -> bool:
+        return await self._ask("freeze", "frozen")
+
+    async def thaw(self) -> bool:
+        return await self._ask("thaw", "thawed")
+
+    async def _ask(self, request: str, word: str) -> bool:
+        """False if the keeper does not say yes, or does not answer, now or the last time."""
+        if self._control is None:
+            return False
+        late = word in self._answers
+        answer = self._answers[word] = asyncio.get_running_loop().create_future()
+        with suppress(OSError):
+            self._control.send(request.encode())
+        await asyncio.wait({answer}, timeout=0 if late else FREEZE_SEC + _KILL_SEC)
+        return not late and answer.done() and answer.result()
 
     async def _wait_gone(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -330,7 +341,7 @@ class _KeptProcess:
         self._close_control()
 
     def _on_packet(self, control: socket.socket) -> None:
-        while (packet := _receive(control)) is not None:
+        while (packet := receive_packet(control)) is not None:
             if not packet:
                 self._keeper_ended()
                 return
@@ -357,6 +368,12 @@ class _KeptProcess:
                 self.expired = self.lost and word == "expired"
             case "gone":
                 self._gone.set()
+            case "frozen" | "thawed":
+                self._answer(word, yes=rest == "1")
+
+    def _answer(self, word: str, *, yes: bool) -> None:
+        if (answer := self._answers.pop(word, None)) is not None and not answer.done():
+            answer.set_result(yes)
 
     def _keeper_ended(self) -> None:
         """If it did not report the end of the tree, the guardian will, unless that has ended too."""
@@ -382,3 +399,5 @@ class _KeptProcess:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             self._control.close()
             self._control = None
+            for word in list(self._answers):
+                self._answer(word, yes=False)

@@ -21,8 +21,11 @@ Family = dict[int, tuple[int, int]]
 """Start ticks and process group, by pid."""
 
 
-def descendants(root: int, *, exclude: Container[int] = ()) -> Family:
-    """All descendants of a process, without those in `exclude` and their descendants."""
+def descendants(root: int, *, exclude: Container[int] = (), vanished: list[int] | None = None) -> Family:
+    """All descendants of a process, without those in `exclude` and their descendants.
+
+    `vanished` gets the processes, of any parent, that have ended while the table was read.
+    """
     children: dict[int, list[int]] = {}
     known: Family = {}
     for name in os.listdir("/proc"):
@@ -30,6 +33,8 @@ def descendants(root: int, *, exclude: Container[int] = ()) -> Family:
             try:
                 parent, group, ticks = stat(int(name))
             except OSError:
+                if vanished is not None:
+                    vanished.append(int(name))
                 continue
             children.setdefault(parent, []).append(int(name))
             known[int(name)] = (ticks, group)

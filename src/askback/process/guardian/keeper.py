@@ -16,6 +16,7 @@ import time
 
 from askback.process.guardian.control_group import ControlGroup
 from askback.process.guardian.descendants import descendants, freeze_and_kill, is_inside, signal_all, stat
+from askback.process.guardian.freezing import Freezer
 from askback.process.guardian.messages import ChildWatcher, failed, read, receive, rename, send
 from askback.process.guardian.watchdog import Watchdog
 
@@ -31,7 +32,8 @@ def keep(channel: socket.socket, lifeline: int, idle: int, groups: tuple[str, st
     """Keep engines until the guardian ends or needs no more of them.
 
     `files` belong to the first engine; without them, wait for one. Those of the others arrive on `channel`. Our pid
-    is written to `idle` when an engine has ended with its whole tree.
+    is written to `idle` when an engine has ended with its whole tree, except after the last one: nothing may be handed to
+    a keeper that is about to exit.
     """
     watcher = ChildWatcher()
     for number in range(MAX_ENGINES):
@@ -43,8 +45,9 @@ def keep(channel: socket.socket, lifeline: int, idle: int, groups: tuple[str, st
         if not Keeper(control, lifeline, channel.fileno(), groups, watcher, number).run(request, streams):
             return
         os.close(control)
-        rename(b"askback-idle")
-        os.write(idle, os.getpid().to_bytes(4, "little"))
+        if number + 1 < MAX_ENGINES:
+            rename(b"askback-idle")
+            os.write(idle, os.getpid().to_bytes(4, "little"))
 
 
 def _next(channel: socket.socket, lifeline: int, watcher: ChildWatcher) -> list[int]:
@@ -57,10 +60,7 @@ def _next(channel: socket.socket, lifeline: int, watcher: ChildWatcher) -> list[
             ready = watcher.wait((channel.fileno(), lifeline), None)
         if lifeline in ready:
             return []
-        try:
-            packet, files, complete = receive(channel)
-        except ConnectionError:
-            return []
+        packet, files, complete = receive(channel)
     if not complete:
         # Too many open files. The guardian reports that this keeper ended, and the engine is started by another.
         os._exit(1)
@@ -84,6 +84,7 @@ class Keeper:
         self._groups = groups
         self._number = number
         self._watchdog: Watchdog
+        self._freezer: Freezer
         self._watched = {control, lifeline, channel}
         self._child_watcher = watcher
         self._engine = 0
@@ -122,7 +123,8 @@ class Keeper:
         given = [streams[3 + int(word[1:])] for word in argv if self._wrapped and word[:1] == b"\0"]
         named = iter(given)
         argv = [b"%d" % rewound(next(named)) if self._wrapped and word[:1] == b"\0" else word for word in argv]
-        self._watchdog = Watchdog(limits, folders, self._group())
+        group = self._group()
+        self._watchdog, self._freezer = Watchdog(limits, folders, group), Freezer(group)
         os.chdir(cwd)
         self._watchdog.prepare()
         try:
@@ -184,11 +186,19 @@ class Keeper:
                 if words:
                     self._lose("expired")
             elif words:
-                self._end(float(words[1]))
+                self._obey(*words)
             elif file == self._control:
                 self._end(0)
             else:
                 self._lose("lost")
+
+    def _obey(self, word: bytes, grace_sec: bytes = b"0") -> None:
+        if word == b"end":
+            self._end(float(grace_sec))
+        elif word == b"freeze":
+            self._report(f"frozen {int(self._kill_at == _NEVER and self._freezer.freeze())}")
+        else:
+            self._report(f"thawed {int(self._freezer.thaw())}")
 
     def _lose(self, why: str) -> None:
         """End a tree that Askback did not ask us to end."""
@@ -198,6 +208,7 @@ class Keeper:
 
     def _end(self, grace_sec: float) -> None:
         self._kill_at = min(self._kill_at, time.monotonic() + grace_sec)
+        self._freezer.thaw()
         if grace_sec <= 0:
             return
         family = descendants(os.getpid())

@@ -1,4 +1,7 @@
-"""What guardian and keepers share: packets with files, and a wait that a child can end. Standard library only."""
+"""Packets between Askback, guardian and keepers, and a wait that a child can end. Standard library only.
+
+A reader gets every packet that the other side has sent, and then an empty one. Only the empty one is the end.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
+_PACKET = 1 << 16
 
 
 class ChildWatcher:
@@ -42,12 +49,29 @@ class ChildWatcher:
         os.close(self._ring)
 
 
-def receive(askback: socket.socket) -> tuple[bytes, list[int], bool]:
-    """A packet, the files that came with it, and whether all of them could be received.
+def _past_reset(receive: Callable[[], T]) -> T:
+    """If the other side closes without having read everything, Linux reports a reset: once, ahead of its packets."""
+    try:
+        return receive()
+    except ConnectionResetError:
+        return receive()
+
+
+def receive_packet(connected: socket.socket) -> bytes | None:
+    """A packet; empty if the other side has ended, None if there is none yet."""
+    try:
+        return _past_reset(lambda: connected.recv(_PACKET))
+    except BlockingIOError:
+        return None
+
+
+def receive(connected: socket.socket) -> tuple[bytes, list[int], bool]:
+    """A packet, the files that came with it, and whether all of them could be received. Empty if the other side has ended.
 
     `socket.recv_fds` does not set close-on-exec, so every program that is started would get them.
     """
-    packet, ancillary, flags, _ = askback.recvmsg(256, socket.CMSG_LEN(64 * 4), socket.MSG_CMSG_CLOEXEC)
+    room = socket.CMSG_LEN(64 * 4)
+    packet, ancillary, flags, _ = _past_reset(lambda: connected.recvmsg(256, room, socket.MSG_CMSG_CLOEXEC))
     files = array.array("i")
     for _, _, data in ancillary:
         files.frombytes(data)
@@ -70,10 +94,7 @@ def send(file: int, text: str) -> None:
 
 def read(file: int) -> bytes:
     """Empty if the other side has ended."""
-    try:
-        return os.read(file, 256)
-    except ConnectionError:
-        return b""
+    return _past_reset(lambda: os.read(file, 256))
 
 
 def prctl(option: int, value: int | bytes) -> None:

@@ -21,6 +21,8 @@ Stand-alone on purpose: it imports only the standard library and the modules of 
                          "end"             the lease is over
     keeper → guardian    its pid, on a pipe, when it can keep another engine
     Askback → keeper     "end <seconds>"   on the control socket; closing it kills the tree at once
+                         "freeze"          suspend the tree; "frozen <1 or 0>" answers whether it is suspended
+                         "thaw"            continue it; "thawed <1 or 0>" answers whether it was suspended all the time
     keeper → Askback     lines: "started <pid> <start ticks>" or "failed <errno> <why>", then "exit <code>", then "gone";
                          "lost" before these if the guardian was killed, which makes the keeper end the tree;
                          "expired" instead of it if the lease is over;
@@ -118,10 +120,7 @@ class Guardian:
             if not ready and not spare and time.monotonic() - began >= _SPARE_SEC:
                 self._fork_spare()
             return True
-        try:
-            packet, files, complete = receive(self._askback)
-        except ConnectionError:
-            return False
+        packet, files, complete = receive(self._askback)
         if packet:
             self._obey(packet.decode().split(), files, complete=complete)
         return bool(packet)

@@ -7,6 +7,7 @@ Part of the keeper: standard library only. `watchdog.py` compares it with the li
 # ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     class Scanning(Protocol):
         """An open `os.scandir`."""
 
-        def __next__(self) -> os.DirEntry[bytes]: ...
+        def __next__(self) -> os.DirEntry[str]: ...
 
-        def __iter__(self) -> Iterator[os.DirEntry[bytes]]: ...
+        def __iter__(self) -> Iterator[os.DirEntry[str]]: ...
 
         def close(self) -> None: ...
 
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KB = 1024
 _BLOCK = 512
-_GONE = (errno.ENOENT, errno.ENOTDIR)
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine)
+"""The number of the system call that compares two threads."""
+_KCMP_FILES = 2
+_MAX_COMPARED = 8
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_OPEN = 64
+_MAX_PATH = 4096
 ENTRY_BYTES = 1024
 """Every file and folder counts at least this much, so that empty ones cannot fill a disk."""
 
@@ -151,20 +159,21 @@ class Hidden:
         self._devices = _devices("self")
         known = set(self._devices)
         for pid in pids:
-            self._take_files(pid)
-            for device, (kind, place) in _devices(str(pid)).items():
-                if device not in known and kind == "tmpfs":
-                    self._take_system(device, f"/proc/{pid}/root{place}")
-                known.add(device)
+            for thread in _threads_with_files(pid):
+                self._take_files(thread)
+                for device, (kind, place) in _devices(thread).items():
+                    if device not in known and kind == "tmpfs":
+                        self._take_system(device, f"/proc/{thread}/root{place}")
+                    known.add(device)
 
-    def _take_files(self, pid: int) -> None:
+    def _take_files(self, thread: str) -> None:
         try:
-            numbers = os.listdir(f"/proc/{pid}/fd")
+            numbers = os.listdir(f"/proc/{thread}/fd")
         except OSError:
             return
         for number in numbers:
             try:
-                status = os.stat(f"/proc/{pid}/fd/{number}")
+                status = os.stat(f"/proc/{thread}/fd/{number}")
             except OSError:
                 continue
             if modes.S_ISREG(status.st_mode) and status.st_nlink == 0:
@@ -197,6 +206,24 @@ class Hidden:
             os.close(file)
 
 
+def _threads_with_files(pid: int) -> Iterator[str]:
+    """Threads of a process that have all of its open files: threads can have separate ones, and the first may have ended."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    found: list[int] = []
+    for thread in map(int, threads):
+        if not any(_share_files(thread, other) for other in found[:_MAX_COMPARED]):
+            found.append(thread)
+            yield f"{pid}/task/{thread}"
+
+
+def _share_files(thread: int, other: int) -> bool:
+    """False if the system cannot tell: then the files of both are looked at."""
+    return _KCMP is not None and ctypes.pythonapi.syscall(_KCMP, thread, other, _KCMP_FILES, 0, 0) == 0
+
+
 def _device(status: os.stat_result) -> str:
     """As in the mount table."""
     return f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
@@ -213,15 +240,23 @@ def _devices(pid: str) -> dict[str, tuple[str, str]]:
 
 
 class Walk:
-    """Disk usage of folders, counted in steps of bounded time. Never follows a link."""
+    """Disk usage of folders, counted in steps of bounded time.
+
+    An engine may swap folders meanwhile. So each is opened relative to the one that listed it, without following a link,
+    and is entered only if it is the one that was listed.
+    """
 
     def __init__(self, folders: Iterable[bytes]) -> None:
         self.used = 0
         self.cost_sec = 0.0
         self.blind = False
         """Whether there are folders that cannot be read: not permitted, or nested too deep for a path."""
-        self._pending: list[bytes] = list(folders)
+        self._pending: list[tuple[bytes, os.stat_result | None]] = [(folder, None) for folder in folders]
         self._open: Scanning | None = None
+        self._trail: list[tuple[bytes, int]] = []
+        """The folder that was opened last, and some of those above it."""
+        self._listed: dict[bytes, os.stat_result | None] = {}
+        """What that folder, and all above it, were when they were listed."""
         self._linked: set[tuple[int, int]] = set()
 
     def step(self, seconds: float, limit: float) -> bool:
@@ -230,7 +265,7 @@ class Walk:
         while (now := time.monotonic()) < began + seconds:
             if not self._some() or self.used > limit:
                 self.cost_sec += now - began
-                self._close()
+                self.close()
                 return True
         self.cost_sec += now - began
         return False
@@ -246,16 +281,16 @@ class Walk:
             except OSError as error:
                 self.blind |= error.errno not in _GONE
                 continue
-            self._take(entry.path, status)
+            self._take(os.fsencode(entry.name), status)
         return True
 
-    def _next(self) -> os.DirEntry[bytes] | None:
+    def _next(self) -> os.DirEntry[str] | None:
         while True:
             if self._open is None:
                 if not self._pending:
                     return None
                 try:
-                    self._open = os.scandir(self._pending.pop())
+                    self._open = os.scandir(self._enter(*self._pending.pop()))
                 except OSError as error:
                     self.blind |= error.errno not in _GONE
                     continue
@@ -266,19 +301,58 @@ class Walk:
                 pass
             self._close()
 
+    def _enter(self, path: bytes, status: os.stat_result | None) -> int:
+        """Open a folder. The number of open ones is bounded; those above it that were closed are opened again."""
+        if len(path) > _MAX_PATH:
+            raise OSError(errno.ENAMETOOLONG, "too deep")
+        while self._trail and not _is_within(path, self._trail[-1][0]):
+            os.close(self._trail.pop()[1])
+        while self._listed and not _is_within(path, next(reversed(self._listed))):
+            self._listed.popitem()
+        self._listed[path] = status
+        if not self._trail:
+            self._trail.append((path, os.open(path, _FOLDER)))
+        at, folder = self._trail[-1]
+        for name in path[len(at) :].split(b"/")[1:]:
+            at += b"/" + name
+            folder = _open_listed(folder, name, self._listed[at])
+            self._trail.append((at, folder))
+            if len(self._trail) > _MAX_OPEN:
+                os.close(self._trail.pop(1)[1])
+        return folder
+
+    def close(self) -> None:
+        self._close()
+        while self._trail:
+            os.close(self._trail.pop()[1])
+
     def _close(self) -> None:
         if self._open is not None:
             self._open.close()
             self._open = None
 
-    def _take(self, path: bytes, status: os.stat_result) -> None:
+    def _take(self, name: bytes, status: os.stat_result) -> None:
         if modes.S_ISDIR(status.st_mode):
-            self._pending.append(path)
+            self._pending.append((self._trail[-1][0] + b"/" + name, status))
         elif status.st_nlink > 1:
             if (status.st_dev, status.st_ino) in self._linked:
                 return
             self._linked.add((status.st_dev, status.st_ino))
         self.used += status.st_blocks * _BLOCK + ENTRY_BYTES
+
+
+def _is_within(path: bytes, above: bytes) -> bool:
+    return path == above or path.startswith(above + b"/")
+
+
+def _open_listed(above: int, name: bytes, listed: os.stat_result | None) -> int:
+    """Open a folder that was listed in an open folder. Raises `OSError` for anything else in its place."""
+    folder = os.open(name, _FOLDER, dir_fd=above)
+    status = os.fstat(folder)
+    if listed is None or (status.st_dev, status.st_ino) != (listed.st_dev, listed.st_ino):
+        os.close(folder)
+        raise OSError(errno.ESTALE, "replaced")
+    return folder
 
 
 def free_bytes(folder: bytes) -> float:

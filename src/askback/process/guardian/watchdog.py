@@ -170,6 +170,7 @@ class DiskWatch:
         """Measure once more, in one step: an engine may write faster than it is checked."""
         walk = Walk(self._folders)
         walk.step(SLICE_SEC, self._max_bytes)
+        walk.close()
         used = self._used(walk)
         return f"disk {used}" if used > self._max_bytes else None
 

@@ -7,11 +7,12 @@ not write to any repository that is there, and a run reports each one that appea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
 from pathlib import Path
 
+from askback.background.pools import Checkpoint, unchecked
 from askback.core.errors import raise_if_temporary
-from askback.process.pools import Checkpoint, unchecked
+from askback.fs.walk import Folder, Tree, open_tree
 
 MAX_REPOSITORIES = 100
 MAX_FOLDERS = 500_000
@@ -31,31 +32,58 @@ def repositories(folder: Path, checkpoint: Checkpoint = unchecked) -> list[Path]
     A folder that cannot be listed counts as well: git finds a repository in it without listing it. Links are not followed.
     Raises `TooManyFolders`.
     """
-    found: list[Path] = []
-    waiting, looked_at = [folder], 0
-    while waiting:
+    return sorted(folder / path for path in _found(folder, checkpoint))
+
+
+def _found(top: Path, checkpoint: Checkpoint) -> dict[str, os.stat_result]:
+    """The repositories by path below the folder, as they were listed."""
+    try:
+        with open_tree(top, mounts=True) as tree:
+            return _search(tree, top, checkpoint)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except PermissionError:
+        return {"": top.lstat()}
+
+
+def _search(tree: Tree, top: Path, checkpoint: Checkpoint) -> dict[str, os.stat_result]:
+    found: dict[str, os.stat_result] = {}
+    count = 1
+
+    def cannot_list(path: str, error: OSError) -> None:
+        raise_if_temporary(error)
+        if not isinstance(error, FileNotFoundError):
+            found[path] = tree.listed[path]
+
+    for folder in tree.walk(failed=cannot_list):
         checkpoint()
-        each = waiting.pop()
-        looked_at += 1
-        names, inner = _listed(each)
-        if names is None or _is_repository(names):
-            found.append(each)
-            inner = inner if each == folder else []
-        if names and GIT in names:
-            found.append(each / GIT)
-        waiting.extend(each / name for name in inner if name != GIT)
+        try:
+            _look_into(folder, tree, found)
+        except OSError as error:
+            cannot_list(folder.path, error)
+        count += len(folder.below)
         if len(found) > MAX_REPOSITORIES:
-            raise TooManyFolders(
-                f"{folder} has more than {MAX_REPOSITORIES} git repositories; choose a folder inside it"
-            )
-        if looked_at + len(waiting) > MAX_FOLDERS:
-            raise TooManyFolders(f"{folder} has more than {MAX_FOLDERS:,} folders; choose a folder inside it")
-    return sorted(found)
+            raise TooManyFolders(f"{top} has more than {MAX_REPOSITORIES} git repositories; choose a folder inside it")
+        if count > MAX_FOLDERS:
+            raise TooManyFolders(f"{top} has more than {MAX_FOLDERS:,} folders; choose a folder inside it")
+    return found
 
 
-def _is_repository(names: frozenset[str]) -> bool:
-    """Whether git takes a folder with these entries for a repository, whatever the folder is called."""
-    return any(marks <= names for marks in _MARKS)
+def _look_into(folder: Folder, tree: Tree, found: dict[str, os.stat_result]) -> None:
+    names: set[str] = set()
+    inner: list[tuple[str, os.stat_result]] = []
+    for name, status in folder.entries():
+        names.add(name)
+        if name == GIT:
+            found[folder.place(GIT)] = status
+        elif stat.S_ISDIR(status.st_mode):
+            inner.append((name, status))
+    # Whether git takes a folder with these entries for a repository, whatever the folder is called.
+    if any(marks <= names for marks in _MARKS):
+        found[folder.path] = tree.listed[folder.path]
+        inner = [] if folder.path else inner
+    for each in inner:
+        folder.descend(*each)
 
 
 def in_repository(folder: Path) -> bool:
@@ -67,33 +95,9 @@ def in_repository(folder: Path) -> bool:
 
 def identities(folder: Path, checkpoint: Checkpoint = unchecked) -> dict[str, tuple[int, int]]:
     """The repositories in a folder by their printable paths, to tell later which of them are new or were replaced."""
-    return dict(_identities(folder, checkpoint))
+    found = sorted(_found(folder, checkpoint).items())
+    return {_printable(path): (status.st_dev, status.st_ino) for path, status in found}
 
 
-def _identities(folder: Path, checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, int]]]:
-    for each in repositories(folder, checkpoint):
-        try:
-            status = each.lstat()
-        except OSError as error:
-            raise_if_temporary(error)
-            continue
-        name = os.fsencode(each.relative_to(folder)).decode("utf-8", "backslashreplace")
-        yield name, (status.st_dev, status.st_ino)
-
-
-def _listed(folder: Path) -> tuple[frozenset[str] | None, list[str]]:
-    """The names in a folder, None if it cannot be listed, and the names of the folders among them."""
-    names: list[str] = []
-    inner: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                names.append(entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    inner.append(entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return frozenset(), []
-    except OSError as error:
-        raise_if_temporary(error)
-        return None, []
-    return frozenset(names), inner
+def _printable(path: str) -> str:
+    return os.fsencode(path or ".").decode("utf-8", "backslashreplace")

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Collection, Hashable, Sequence
 
 from askback.core.errors import AskbackError, NotFound
 from askback.core.runs import Run
-from askback.following.shared_reader import SharedReader
+from askback.runs.following.shared_reader import SharedReader
 from askback.store.base import UNKNOWN_RUN, Changes, RunStore
 
 MAX_UNSENT = 1000

@@ -13,23 +13,24 @@ from itertools import takewhile
 
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
-from askback.following.shared_reader import SharedReader
+from askback.runs.following.shared_reader import SharedReader
 from askback.store.base import EventPage, NewEvents, RunStore
 
 PAGE = 100
 PAGE_BYTES = 128_000
 """How much of each followed run's latest events is kept in memory. A follower further behind reads the store."""
-_HISTORY_READS = 2
+HISTORY_READS = 2
 """How many pages of history are read at a time: many new followers must not occupy all threads and the event loop."""
 
 
 class RunEvents:
     """The latest events of every followed run."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, history_reads: asyncio.Semaphore | None = None) -> None:
+        """`history_reads`: limits the pages that are read at a time. Views of one store share it."""
         self._store = store
         self._tails: dict[str, _Tail] = {}
-        self._history_reads = asyncio.Semaphore(_HISTORY_READS)
+        self._history_reads = history_reads or asyncio.Semaphore(HISTORY_READS)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event]]:
         """Yield the run's events after number `after`, in batches. Ends when the run is over."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from askback.core.runs import Run
-from askback.following.shared_reader import SharedReader
+from askback.runs.following.shared_reader import SharedReader
 from askback.store.base import UNKNOWN_RUN, Changes, RunStore
 
 

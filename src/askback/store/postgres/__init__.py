@@ -17,7 +17,7 @@ from askback.store.postgres import errors, schema, upgrades
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import DEFAULT, Limits
 from askback.store.postgres.link import Server
-from askback.store.postgres.queue_repair import QueueRepair, Return
+from askback.store.postgres.queue_repair import QueueRepair, Return, needs_repair
 from askback.store.postgres.readers import Readers
 from askback.store.postgres.records import PostgresRecords
 from askback.store.postgres.turns import JobTurns
@@ -118,6 +118,8 @@ class PostgresStore(SqlStore):
         await self.write(Return(job=job, run_id=run_id))
 
     async def repair_queue(self) -> Sequence[str]:
+        if not await self.read(needs_repair):
+            return ()
         requeued = (await self.write(QueueRepair())).requeued
         if requeued:
             log.warning("%s queued runs had no job; they have one again", len(requeued))

@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.atomic import Record
+from askback.fs.atomic import Record
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
 from askback.store.sql.newer_fields import known_fields, newer_fields, with_fields
@@ -80,7 +80,7 @@ class Surroundings(Protocol):
 
 
 class RowCollection(Generic[R]):
-    """Implements `files.records.Collection`. Reads from the cache if the program watches the database."""
+    """Implements `fs.records.Collection`. Reads from the cache if the program watches the database."""
 
     FRESH_SEC = 2.0
     """What was revoked is refused after this time at the latest, in every program."""

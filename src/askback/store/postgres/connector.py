@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import Link, Server
+from askback.store.sql.connection import Values
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -40,6 +41,10 @@ class Connector(connector.BaseAsyncConnector):
                 return cursor.execute(query.encode(), arguments).fetchall()
 
         return await self._perform(fetch)
+
+    async def fetch(self, name: str, values: Values) -> list[Any]:
+        """The rows of one of the statements in `sql/queue.sql`."""
+        return await self._perform(lambda connection: connection.fetch(connection.statements("queue")[name], values))
 
     async def close_async(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)

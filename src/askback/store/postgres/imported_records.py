@@ -11,34 +11,46 @@ from typing import Any
 import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.records import found_secret
+from askback.core.run_ids import parse_run_id
+from askback.fs.atomic import Record
+from askback.fs.records import found_secret, stored_secret
+from askback.fs.regular import open_regular
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.records import SECRETS
 
-COLLECTIONS = ("tokens", "sessions", "invitations", "token-uses", "digests", "push-subscriptions")
 KEYS = ("token", "link-key", "push-key")
+_MAX_FILE = 64 * 2**20
 _IMPORT = "import"
 """The collection that says which folder was imported."""
 
 log = logging.getLogger(__name__)
 
 
-def copy(target: PostgresConnection, folder: Path) -> dict[str, int]:
+class _Version(msgspec.Struct, frozen=True):
+    version: str | None
+    digest: str
+
+
+class _Installed(msgspec.Struct, frozen=True):
+    versions: list[_Version]
+
+
+def copy(target: PostgresConnection, folder: Path, kinds: Mapping[str, type[Record]]) -> dict[str, int]:
     """Returns how many records each collection has got."""
-    found = {name: _in_file(folder / f"{name}.json") for name in COLLECTIONS}
+    found = {name: _in_file(folder / f"{name}.json", kind) for name, kind in kinds.items() if name != "links"}
     found["skills"] = _skills(folder / "skills")
-    keys = {name: found_secret(folder / name) for name in KEYS}
+    keys = {name: _secret(folder / name) for name in KEYS}
     found[SECRETS] = {name: {"digest": name, "secret": key} for name, key in keys.items() if key is not None}
     for name, records in found.items():
         _put(target, name, records)
     return {name: len(records) for name, records in found.items()}
 
 
-def copy_links(target: PostgresConnection, runs: Path, run_ids: Iterable[tuple[str]]) -> int:
+def copy_links(target: PostgresConnection, runs: Path, run_ids: Iterable[tuple[str]], kind: type[Record]) -> int:
     """Copy the links of these runs, whose folders are in `runs`. Returns their number."""
     count = 0
     for (run_id,) in run_ids:
-        links = _in_file(runs / run_id / "links.json")
+        links = _in_file(runs / parse_run_id(run_id) / "links.json", kind)
         _put(target, f"runs/{run_id}/links", links)
         count += len(links)
     return count
@@ -65,25 +77,59 @@ def _put(target: PostgresConnection, name: str, records: Mapping[str, Any]) -> N
     )
 
 
-def _in_file(path: Path) -> dict[str, Any]:
+def folder_id(folder: Path) -> str:
+    """What the database knows the folder by. Created if missing."""
+    path = folder / "database-id"
+    return _secret(path) or stored_secret(path)
+
+
+def _secret(path: Path) -> str | None:
     try:
-        listed = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
-        return {str(record["digest"]): record for record in listed}
+        _content(path)
+        return found_secret(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _in_file(path: Path, kind: type[Record]) -> dict[str, Any]:
+    """The records as they are written, with fields that only newer versions know."""
+    try:
+        content = _content(path)
+        decoded: list[Record] = msgspec.json.decode(content, type=list[kind])  # type: ignore[valid-type]
+        listed = msgspec.json.decode(content, type=list[dict[str, Any]])
+        return {record.digest: as_written for record, as_written in zip(decoded, listed, strict=True)}
     except FileNotFoundError:
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, OSError) as error:
-        message = f"{path} cannot be read: {error}; repair the file, or delete it, which discards its records"
-        raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> Unavailable:
+    message = f"{path} cannot be read: {error}; repair the file, or delete it, which discards its records"
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _content(path: Path) -> bytes:
+    """Of a regular file. Somebody else may have prepared the folder."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise OSError("it is not a regular file")
+    with open(descriptor, "rb") as file:
+        content = file.read(_MAX_FILE + 1)
+    if len(content) > _MAX_FILE:
+        raise OSError(f"it has more than {_MAX_FILE} bytes")
+    return content
 
 
 def _skills(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            versions = json.loads(path.read_bytes())["versions"]
-            shown = [{"version": each["version"], "digest": each["digest"]} for each in versions]
-        except (OSError, ValueError, KeyError, TypeError):
+            versions = msgspec.json.decode(_content(path), type=_Installed).versions
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
             log.warning("%s cannot be read; install the skill again", path)
             continue
-        found[path.stem] = {"digest": path.stem, "versions": shown}
+        found[path.stem] = {"digest": path.stem, "versions": msgspec.to_builtins(versions)}
     return found

@@ -1,6 +1,7 @@
 """Moves the data folder of an embedded server into an empty database: every row, and the records of its small files.
 
-Everything is one transaction. The files of runs and skills stay where they are.
+Everything is one transaction. The files of runs and skills stay where they are. Somebody else may have prepared the folder:
+all names of tables and columns are ours, and every row and record is decoded before it is written.
 """
 
 from __future__ import annotations
@@ -12,34 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Composed, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.records import stored_secret
-from askback.store.postgres import errors, imported_records, schema
+from askback.fs.atomic import Record
+from askback.store.postgres import errors, imported_records, imported_rows, schema
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES
 from askback.store.postgres.jobs import JobPlaces
 from askback.store.postgres.limits import Limits
 from askback.store.sql.rows import load_run
 from askback.store.sql.search import searched_text
 from askback.store.sqlite.connection import SqliteConnection
-from askback.store.sqlite.moving import mark_as_moved, open_alone
+from askback.store.sqlite.errors import faults_of
+from askback.store.sqlite.moving import known_columns, mark_as_moved, open_alone
 
-TABLES = (
-    "runs",
-    "requests",
-    "results",
-    "interactions",
-    "events",
-    "idempotency_keys",
-    "run_labels",
-    "webhooks",
-    "deliveries",
-    "daily_runs",
-    "chat_messages",
-    "audit",
-    "file_store",
-)
-"""In the order of their references."""
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
 _STEP = 1000
@@ -65,6 +53,8 @@ class Source:
     """The SQLite file."""
     runs: Path
     """The folder with the folders of its runs."""
+    record_kinds: Mapping[str, type[Record]]
+    """The type of the records in each collection, and of the links of a run as `links`."""
 
 
 def import_folder(source: Source, address: str, progress: Progress) -> Imported:
@@ -74,8 +64,13 @@ def import_folder(source: Source, address: str, progress: Progress) -> Imported:
     """
     with closing(open_alone(source.database)) as rows:
         try:
-            with closing(PostgresConnection.open(address, Limits(statement_sec=0))) as target:
+            with (
+                closing(PostgresConnection.open(address, Limits(statement_sec=0))) as target,
+                faults_of(source.database, rows),
+            ):
                 imported = _import(source, rows, target, progress)
+        except (psycopg.IntegrityError, psycopg.DataError) as error:
+            raise imported_rows.refused(error.diag.table_name or "the tables", error) from error
         except psycopg.Error as error:
             raise errors.unavailable(error, address) from error
         mark_as_moved(rows, source.database)
@@ -84,7 +79,7 @@ def import_folder(source: Source, address: str, progress: Progress) -> Imported:
 
 def _import(given: Source, source: SqliteConnection, target: PostgresConnection, progress: Progress) -> Imported:
     schema.check(target)
-    folder_id = stored_secret(given.folder / "database-id")
+    folder_id = imported_records.folder_id(given.folder)
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
@@ -94,8 +89,9 @@ def _import(given: Source, source: SqliteConnection, target: PostgresConnection,
         rows = {table: _copy(source, target, table, progress) for table in TABLES}
         rows["queue"] = fill_queue(source, target)
         _continue_numbers(source, target)
-        rows |= imported_records.copy(target, given.folder)
-        rows["links"] = imported_records.copy_links(target, given.runs, source.execute("SELECT id FROM runs"))
+        rows |= imported_records.copy(target, given.folder, given.record_kinds)
+        run_ids = source.execute("SELECT id FROM runs")
+        rows["links"] = imported_records.copy_links(target, given.runs, run_ids, given.record_kinds["links"])
         imported_records.note_import(target, folder_id, given.folder)
         schema.claim(target, schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False))
     return Imported(rows=rows)
@@ -113,11 +109,10 @@ def _refuse_used(target: PostgresConnection) -> None:
 
 
 def _copy(source: SqliteConnection, target: PostgresConnection, table: str, progress: Progress) -> int:
-    columns = [row[1] for row in source.fetch(f"SELECT * FROM pragma_table_info('{table}')")]
+    columns = tuple(known_columns(table))
     total, copied = int(source.value(f"SELECT count(*) FROM {table}")), 0
-    names = ", ".join([*columns, *_added(table)])
-    with target.raw.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-        for values in source.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+    with target.raw.cursor().copy(_copying(table, columns)) as copy:
+        for values in _decoded(source.execute(f"SELECT {', '.join(columns)} FROM {table}"), table):
             copy.write_row(tuple(_values(table, dict(zip(columns, values, strict=True)))))
             copied += 1
             if copied % _STEP == 0 or copied == total:
@@ -125,12 +120,22 @@ def _copy(source: SqliteConnection, target: PostgresConnection, table: str, prog
     return copied
 
 
-def _added(table: str) -> tuple[str, ...]:
-    """The columns that only PostgreSQL has."""
-    return ("searched",) if table == "runs" else ()
+def _copying(table: str, columns: tuple[str, ...]) -> Composed:
+    """`searched` is a column that only PostgreSQL has."""
+    names = (*columns, "searched") if table == "runs" else columns
+    return SQL("COPY {} ({}) FROM STDIN").format(Identifier(table), SQL(", ").join(map(Identifier, names)))
+
+
+def _decoded(values: Iterator[Any], table: str) -> Iterator[Any]:
+    """The rows, whose texts may be anything."""
+    try:
+        yield from values
+    except UnicodeDecodeError as error:
+        raise imported_rows.refused(table, error) from error
 
 
 def _values(table: str, row: Mapping[str, Any]) -> Iterator[Any]:
+    imported_rows.check(table, row)
     for name, value in row.items():
         yield bool(value) if name in _FLAGS else value
     if table == "runs":
@@ -154,7 +159,10 @@ def _continue_numbers(source: SqliteConnection, target: PostgresConnection) -> N
     for table in TABLES:
         sequence = _sequence(target, table)
         highest = None if sequence is None else target.value(f"SELECT max(number) FROM {table}")
-        last = max(highest or 0, used.get(table, 0))
+        counted = used.get(table, 0)
+        if type(counted) is not int or not 0 <= counted < MAX_NUMBER:
+            raise imported_rows.refused(table, ValueError(f"its last number is {counted!r}"))
+        last = max(highest or 0, counted)
         if sequence is not None and last:
             target.execute("SELECT setval(:sequence, :last)", {"sequence": sequence, "last": last})
 

@@ -1,7 +1,8 @@
 """The places of runs in the queue, as jobs of Procrastinate.
 
 A job has a run and an epoch, and is only a hint: it is worth something as long as the run is queued under that epoch.
-Every claim raises the epoch. The queue of a job is the lane of the run: its owner and its engine.
+Every claim raises the epoch. The queue of a job is the lane of the run: its owner and its engine. Jobs of an earlier
+version have no party until they are put back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import procrastinate
 import psycopg
 from procrastinate import exceptions
 
-from askback.core.priorities import priority
+from askback.core.priorities import party, priority
 from askback.core.runs import Run
 from askback.store.sql.connection import Connection
 
@@ -47,12 +48,13 @@ class JobPlaces:
             TASK, queue=lane(run.owner, run.engine), priority=int(priority(run)), connection=self._raw
         )
         try:
-            job.defer(run=run.id, epoch=run.epoch)
+            job.defer(run=run.id, epoch=run.epoch, party=party(run))
         except exceptions.ConnectorException as error:
             raise error.__cause__ or error from None
 
-    def remove(self, number: int) -> None:
-        """Nothing: the job is outdated, and is dropped when it is fetched."""
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
+        """A job that was fetched belongs to the worker that has it."""
+        self._connection.execute(self._sql["remove"], {"id": before.id})
 
     def hand_over(self, number: int, run: Run) -> None:
         moved = {"id": run.id, "epoch": run.epoch, "lane": lane(run.owner, run.engine)}

@@ -6,12 +6,17 @@ socket no timer of the system notices it: only the client can end such a call.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
+
+from askback.background.loops import start_thread
+
+log = logging.getLogger(__name__)
 
 _LONGEST_TICK_SEC = 1.0
 
@@ -63,8 +68,11 @@ class Watchdog:
     def limit(self, connection: Cuttable, seconds: float) -> Iterator[None]:
         """Cut the connection unless the block ends within this time."""
         with self._changed:
+            if self._thread is None:
+                self._thread = start_thread(self._run, name="askback-store-watchdog")
             self._calls[connection] = time.monotonic() + (min(seconds, self._least_sec) if self._closing else seconds)
-            self._wake()
+            if len(self._calls) == 1:
+                self._changed.notify()
         try:
             yield
         finally:
@@ -79,17 +87,13 @@ class Watchdog:
             self._calls = {connection: min(due, latest) for connection, due in self._calls.items()}
             self._changed.notify()
 
-    def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="askback-store-watchdog", daemon=True)
-            self._thread.start()
-        elif len(self._calls) == 1:
-            self._changed.notify()
-
     def _run(self) -> None:
         while (late := self._next_late()) is not None:
             for connection in late:
-                connection.cut()
+                try:
+                    connection.cut()
+                except Exception:  # no error may end this thread: no other connection would be cut
+                    log.exception("a connection to the database cannot be cut")
 
     def _next_late(self) -> list[Cuttable] | None:
         """The connections that are due, perhaps none; None if this is closed and nothing is left to watch."""

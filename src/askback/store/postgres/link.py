@@ -12,12 +12,13 @@ from typing import TypeVar
 
 import psycopg
 
+from askback.background.loops import start_thread
+from askback.background.outages import OUTAGES
 from askback.core.errors import RefusalCode, Unavailable
 from askback.store.postgres import errors
 from askback.store.postgres import limits as default
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import Limits, Watchdog
-from askback.text.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -105,11 +106,30 @@ class Server:
             self._away = _Away(since=since if away is None else min(since, away.since), error=error, silent=True)
             if (away is None or not away.silent) and not self.closing.is_set():
                 self._log_away("the database does not answer", error)
-                threading.Thread(target=self._reconnect, name="askback-store-reconnect", daemon=True).start()
+                self._start_reconnecting()
         for notify in self.on_silence:
             notify()
 
+    def _start_reconnecting(self) -> None:
+        try:
+            start_thread(self._reconnect, name="askback-store-reconnect")
+        except Unavailable:
+            self._note_answer()
+
+    def _note_answer(self, error: psycopg.Error | None = None) -> None:
+        """From now on, everyone who needs a connection tries to open one."""
+        if (away := self._away) is not None:
+            self._away = replace(away, error=error or away.error, silent=False)
+
     def _reconnect(self) -> None:
+        try:
+            self._await_answer()
+        finally:
+            # Nobody else ends the silence, whatever has ended this thread.
+            with self._changing:
+                self._note_answer()
+
+    def _await_answer(self) -> None:
         """Until the server answers: that it refuses connections is an answer too, which costs others no time."""
         while not self.closing.is_set():
             try:
@@ -119,8 +139,7 @@ class Server:
                 continue
             except psycopg.Error as error:
                 with self._changing:
-                    if self._away is not None:
-                        self._away = replace(self._away, error=error, silent=False)
+                    self._note_answer(error)
             else:
                 self._note_reached()
             return

@@ -44,12 +44,18 @@ class QueueRepair(Write):
     def write(self, connection: Connection) -> Change:
         connection.exclude_others("queue")
         sql = connection.statements("queue")
-        connection.execute(sql["forget_workers"], {"patience_sec": _WORKER_SEC})
-        connection.execute(sql["remove_stalled"], {"patience_sec": _CLAIM_SEC})
+        connection.execute(sql["forget_workers"], {"worker_sec": _WORKER_SEC})
+        connection.execute(sql["remove_stalled"], {"claim_sec": _CLAIM_SEC})
         lost = [rows.load_run(doc) for (doc,) in connection.fetch(sql["without_job"], {"limit": _BATCH})]
         for run in lost:
             _defer(connection, run)
         return Change(requeued=tuple(run.id for run in lost))
+
+
+def needs_repair(connection: Connection) -> bool:
+    """Whether `QueueRepair` would change anything: this only reads."""
+    patience = {"worker_sec": _WORKER_SEC, "claim_sec": _CLAIM_SEC}
+    return bool(connection.value(connection.statements("queue")["needs_repair"], patience))
 
 
 def _defer(connection: Connection, run: Run) -> None:

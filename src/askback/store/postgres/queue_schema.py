@@ -53,6 +53,6 @@ def upgrade(connection: PostgresConnection, older: Collection[str] = ()) -> str 
                     break
                 connection.raw.execute((_folder() / f"{name}.sql").read_bytes())
             connection.execute(_NOTE, {"name": name})
-    for statement in ("index_runs", "index_fetched"):
+    for statement in ("index_runs", "index_fetched", "index_parties"):
         connection.execute(connection.statements("queue")[statement])
     return waits

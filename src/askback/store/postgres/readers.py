@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import psycopg
 
+from askback.core.errors import shortage
 from askback.store.postgres import errors
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import Link, Server
@@ -33,7 +34,12 @@ class Readers:
     async def read(self, work: Callable[[PostgresConnection], T]) -> T:
         if self._closed:
             raise errors.closed(self._server.address)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work, time.monotonic())
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(self._pool, self._read, work, time.monotonic())
+        except RuntimeError as error:
+            # No thread can be started.
+            raise shortage(error) from error
+        return await answer
 
     async def close(self) -> None:
         self._closed = True

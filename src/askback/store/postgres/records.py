@@ -1,4 +1,4 @@
-"""Collections of records and secrets as rows, the same for all servers on one database. Implements `files.records.Records`.
+"""Collections of records and secrets as rows, the same for all servers on one database. Implements `fs.records.Records`.
 
 A server watches the database: a thread looks every second, and at once after a notification, which collections have
 changed, and reads those again. Requests are admitted by the cache. If it was not confirmed for two seconds, they wait.
@@ -20,13 +20,13 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 
+from askback.background.loops import keep_trying_in_thread, start_thread
 from askback.core.errors import RefusalCode, Unavailable
-from askback.files.atomic import Record
-from askback.files.records import Collection, found_secret, fresh_secret
+from askback.fs.atomic import Record
+from askback.fs.records import Collection, found_secret, fresh_secret
 from askback.store.postgres.collection import RowCollection
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
-from askback.text.outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -109,11 +109,13 @@ class PostgresRecords:
     # What the collections share.
 
     def use(self, collection: RowCollection[Any]) -> bool:
-        if self._watch is None or self._collections.get(collection.name) is not collection:
-            return False
-        if _OF_RUN in collection.name:
-            self._used[collection.name] = time.monotonic()
-        return True
+        # With the lock: what the watch forgets at this moment must not count as used.
+        with self._lock:
+            if self._watch is None or self._collections.get(collection.name) is not collection:
+                return False
+            if _OF_RUN in collection.name:
+                self._used[collection.name] = time.monotonic()
+            return True
 
     async def until(self, is_current: Callable[[], bool]) -> None:
         if self._watch is not None:
@@ -162,7 +164,9 @@ class PostgresRecords:
     def forget(self, run_ids: Iterable[str]) -> None:
         """The runs were deleted."""
         prefixes = tuple(f"runs{_OF_RUN}{run_id}{_OF_RUN}" for run_id in run_ids)
-        for name in [each for each in list(self._used) if each.startswith(prefixes)]:
+        with self._lock:
+            names = [each for each in self._used if each.startswith(prefixes)]
+        for name in names:
             self._drop(name)
 
     def _drop(self, name: str) -> None:
@@ -199,8 +203,7 @@ class _Watch:
         self._loop = asyncio.get_running_loop()
         self._asked = threading.Event()
         self._looked = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="askback-records", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="askback-records")
 
     def look(self) -> None:
         self._asked.set()
@@ -224,18 +227,21 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        link = Link(self._server)
-        while not self._server.closing.is_set():
-            self._asked.clear()
-            try:
-                link.use(self._refresh)
-            except ConnectionLost:
-                # Requests ask again at once; the server is not asked more often than this.
-                self._server.closing.wait(_POLL_SEC / 4)
-            except (psycopg.Error, Unavailable) as error:
-                OUTAGES.failed(log, "cannot read the records of the database", error)
-                self._server.closing.wait(_POLL_SEC)
+        link, closing = Link(self._server), self._server.closing
+        failing = "cannot read the records of the database"
+        keep_trying_in_thread(lambda: self._look(link), log, failing, closing=closing, longest_pause_sec=_POLL_SEC)
+        link.close()
+
+    def _look(self, link: Link) -> None:
+        self._asked.clear()
+        try:
+            link.use(self._refresh)
+        except ConnectionLost:
+            # Requests ask again at once; the server is not asked more often than this.
+            self._server.closing.wait(_POLL_SEC / 4)
+        except psycopg.Error as error:
+            raise self._server.unavailable(error) from error
+        finally:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._looked.set)
-            self._asked.wait(_POLL_SEC)
-        link.close()
+        self._asked.wait(_POLL_SEC)

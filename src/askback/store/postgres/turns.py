@@ -7,23 +7,26 @@ waits for that. A job that is this worker's without its knowledge was fetched by
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import psycopg
-from procrastinate.jobs import Job, Status
+from procrastinate.jobs import Status
 from procrastinate.manager import JobManager
 from psycopg import errors as kinds
 
+from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, Unavailable
 from askback.core.runs import Run, RunState
+from askback.core.shares import Shares
 from askback.store.postgres.connector import Connector
 from askback.store.postgres.jobs import lane
 from askback.store.postgres.link import Server
 from askback.store.sql.connection import Connection
+from askback.store.sql.reads import share_values
 from askback.store.turns import Room, Ticket
-from askback.text.outages import OUTAGES
 
 T = TypeVar("T")
 
@@ -73,7 +76,8 @@ class JobTurns:
         free = dict(room.engines)
         try:
             while len(found) < room.total:
-                ticket = await self._next([engine for engine, left in free.items() if left > 0])
+                engines = [engine for engine, left in free.items() if left > 0]
+                ticket = await self._next(engines, room.shares)
                 if ticket is None:
                     break
                 found.append(ticket)
@@ -83,29 +87,31 @@ class JobTurns:
                 raise
         return found
 
-    async def _next(self, engines: Sequence[str]) -> Ticket | None:
+    async def _next(self, engines: Sequence[str], shares: Shares) -> Ticket | None:
         """The first job of these engines that is worth something. Outdated ones are dropped."""
         lanes = [lane(owner, engine) for owner in self._owners for engine in engines]
-        while lanes and (job := await self._fetch(lanes)) is not None:
-            assert job.id is not None
-            self._known.add(job.id)
-            if (ticket := await self._ticket(job, job.id)) is not None:
+        wanted = {"lanes": json.dumps(lanes), **share_values(shares)}
+        while lanes and (job := await self._fetch(wanted)) is not None:
+            number, run_id, epoch = job
+            self._known.add(number)
+            if (ticket := await self._ticket(number, run_id, epoch)) is not None:
                 return ticket
         return None
 
-    async def _fetch(self, lanes: Sequence[str]) -> Job | None:
+    async def _fetch(self, wanted: Mapping[str, object]) -> tuple[int, str, int] | None:
+        """The number of a job, its run and its epoch."""
         for _ in range(2):
             if self._fetcher is None:
                 self._fetcher = await self._call(self._jobs.register_worker())
             try:
-                return await self._call(self._jobs.fetch_job(lanes, self._fetcher))
+                found = await self._call(self._connector.fetch("fetch", {**wanted, "fetcher": self._fetcher}))
+                return found[0] if found else None
             except kinds.ForeignKeyViolation:
                 # Somebody has removed the row of this worker.
                 self._fetcher = None
         return None
 
-    async def _ticket(self, job: Job, number: int) -> Ticket | None:
-        run_id, epoch = str(job.task_kwargs["run"]), job.task_kwargs["epoch"]
+    async def _ticket(self, number: int, run_id: str, epoch: int) -> Ticket | None:
         try:
             run = await self._store.get(run_id)
         except NotFound:

@@ -14,11 +14,11 @@ from contextlib import suppress
 
 import psycopg
 
+from askback.background.outages import OUTAGES
 from askback.core.errors import Unavailable
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Server
 from askback.store.sql.writes import Change
-from askback.text.outages import OUTAGES
 
 _MAX_MESSAGE_BYTES = 7900
 _MOVED = "moved"

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import queue
 import secrets
-import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import errors as kinds
 
+from askback.background.loops import start_thread
 from askback.store.postgres import errors
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
@@ -76,12 +76,9 @@ class Writers:
         self._next = itertools.cycle(range(THREADS))
         self._queues = [queue.SimpleQueue[Job | None]() for _ in range(THREADS)]
         self._threads = [
-            threading.Thread(target=self._run, args=(jobs, Transactions(server, name, measure)), daemon=True)
+            start_thread(self._run, jobs, Transactions(server, name, measure), name="askback-store-writer")
             for jobs in self._queues
         ]
-        for thread in self._threads:
-            thread.name = "askback-store-writer"
-            thread.start()
 
     async def write(self, work: Write) -> Change:
         if self._closed:

@@ -14,8 +14,8 @@ class Places(Protocol):
         """The run is queued from now on."""
         ...
 
-    def remove(self, number: int) -> None:
-        """The run was claimed, or is over."""
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
+        """The run, which was queued before, was claimed, or is over."""
         ...
 
     def hand_over(self, number: int, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from askback.core.priorities import priority
+from askback.core.priorities import party, priority
 from askback.core.runs import Run, RunState
 from askback.store.sql.connection import Connection
 
@@ -16,10 +16,13 @@ class PlaceRows:
 
     def add(self, number: int, run: Run) -> None:
         place = {"run": number, "owner": run.owner, "engine": run.engine, "priority": int(priority(run))}
-        self._connection.execute(self._sql["enqueue"], place)
+        self._connection.execute(self._sql["enqueue"], place | {"party": party(run)})
 
-    def remove(self, number: int) -> None:
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
         self._connection.execute(self._sql["dequeue"], {"run": number})
+        if claimed:
+            served = {"party": party(before), "priority": int(priority(before))}
+            self._connection.execute(self._sql["serve"], served)
 
     def hand_over(self, number: int, run: Run) -> None:
         self._connection.execute(self._sql["hand_over"], {"run": number, "owner": run.owner})
@@ -30,11 +33,11 @@ class PlaceRows:
 
 def keep_place(connection: Connection, number: int, before: Run | None, run: Run) -> None:
     """Keep a run in the queue exactly while it is queued."""
-    was_queued = before is not None and before.state is RunState.QUEUED
     is_queued = run.state is RunState.QUEUED
-    if is_queued and not was_queued:
-        connection.places.add(number, run)
-    elif was_queued and not is_queued:
-        connection.places.remove(number)
-    elif is_queued and before is not None and before.owner != run.owner:
+    if before is None or before.state is not RunState.QUEUED:
+        if is_queued:
+            connection.places.add(number, run)
+    elif not is_queued:
+        connection.places.remove(number, before, claimed=run.state is RunState.RUNNING)
+    elif before.owner != run.owner:
         connection.places.hand_over(number, run)

@@ -11,6 +11,7 @@ from typing import Any
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.shares import UNLIMITED, Shares
 from askback.core.webhooks import EVERY_DELIVERY, DeliveryView
 from askback.store.audit_log import AuditFilter, AuditPage
 from askback.store.base import (
@@ -22,6 +23,7 @@ from askback.store.base import (
     InboxCount,
     InboxFilter,
     LabelSet,
+    QueuedRuns,
     RunFilter,
     RunPage,
 )
@@ -37,6 +39,11 @@ _MAX_PAGE = 10_000
 
 def get(connection: Connection, run_id: str) -> Run:
     return rows.load_run(_one(connection, "get", run_id)[0])
+
+
+def existing(connection: Connection, run_ids: Collection[str]) -> frozenset[str]:
+    which = {"ids": json.dumps([clean(run_id) for run_id in run_ids])}
+    return frozenset(run_id for (run_id,) in connection.fetch(connection.statements("reads")["existing"], which))
 
 
 def check_labels(connection: Connection, run_id: str, labels: LabelSet) -> None:
@@ -177,10 +184,27 @@ def interactions(connection: Connection, run_id: str) -> Sequence[Interaction]:
 
 
 def queued(
-    connection: Connection, owners: Collection[str], *, without_engines: Collection[str], limit: int
-) -> Sequence[Run]:
+    connection: Connection,
+    owners: Collection[str],
+    *,
+    without_engines: Collection[str],
+    limit: int,
+    shares: Shares = UNLIMITED,
+) -> QueuedRuns:
     which = {"owners": _set(owners), "without_engines": _set(without_engines), "limit": _bounded(limit)}
-    return _runs(connection.fetch(connection.statements("reads")["queued"], which))
+    found = connection.fetch(connection.statements("reads")["queued"], which | share_values(shares))
+    allowed = QueuedRuns(rows.load_run(doc) for is_allowed, doc in found if is_allowed)
+    allowed.held_back = len(allowed) < len(found)
+    return allowed
+
+
+def share_values(shares: Shares) -> dict[str, object]:
+    named = {clean(token): limit for token, limit in shares.named.items()}
+    return {"usual": shares.usual, "named": json.dumps(named)}
+
+
+def held_by_token(connection: Connection) -> Mapping[str, int]:
+    return dict(connection.fetch(connection.statements("reads")["held_by_token"]))
 
 
 def longest_queued(connection: Connection, owners: Collection[str]) -> Run | None:
@@ -188,8 +212,15 @@ def longest_queued(connection: Connection, owners: Collection[str]) -> Run | Non
     return found[0] if found else None
 
 
-def held(connection: Connection) -> Sequence[Run]:
-    return _runs(connection.fetch(connection.statements("reads")["held"]))
+def held(connection: Connection, workers: Collection[str] | None = None) -> Sequence[Run]:
+    sql = connection.statements("reads")
+    if workers is None:
+        return _runs(connection.fetch(sql["held"]))
+    return _runs(connection.fetch(sql["held_by"], {"workers": _set(workers)}))
+
+
+def workers(connection: Connection) -> Collection[str]:
+    return frozenset(worker for (worker,) in connection.fetch(connection.statements("reads")["workers"]))
 
 
 def overdue(connection: Connection, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:

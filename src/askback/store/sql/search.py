@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from askback.core.runs import Run
 from askback.text.json_text import clean
+from askback.text.search import folded, has_all, words_in
 
 
 def words_of(text: str) -> str | None:
     """The words of a search as a statement expects them; None if there are none."""
     # PostgreSQL has no texts with U+0000, and none that are not valid.
-    words = clean(text.casefold().replace("\0", " ")).split()
+    words = words_in(clean(text.replace("\0", " ")))
     return json.dumps(words) if words else None
 
 
@@ -23,7 +24,7 @@ def searched_text(run: Run) -> str | None:
     if asked is None:
         return None
     prompts = (asked.prompt, *(field.prompt for field in asked.questions or ()))
-    return _folded((run.skill.id, run.summary, *prompts, *_texts(asked.context)))
+    return folded((run.skill.id, run.summary, *prompts, *_texts(asked.context)))
 
 
 def mentions(*values: Any) -> bool:
@@ -32,12 +33,8 @@ def mentions(*values: Any) -> bool:
     run = json.loads(doc)
     asked = run.get("pending_interaction") or {}
     prompts = (asked.get("prompt"), *(field["prompt"] for field in asked.get("questions") or ()))
-    whole = _folded((run["skill"]["id"], run.get("summary"), *prompts, *_texts(asked.get("context"))))
-    return all(word in whole for word in json.loads(words))
-
-
-def _folded(texts: Iterable[str | None]) -> str:
-    return "\n".join(text for text in texts if text).casefold()
+    whole = folded((run["skill"]["id"], run.get("summary"), *prompts, *_texts(asked.get("context"))))
+    return has_all(whole, json.loads(words))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -97,11 +97,11 @@ class SqlStore(ABC):
             made = Creation.of(decision, request, key, webhooks, max_open)
         return await self._written(made)
 
-    async def apply(self, before: Run, decision: Decision) -> Run:
+    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
         closed = decision.closed
         if closed is not None and is_large(closed.response):
-            return await self._written(await asyncio.to_thread(Move.of, before, decision))
-        return await self._written(Move.of(before, decision))
+            return await self._written(await asyncio.to_thread(Move.of, before, decision, max_held))
+        return await self._written(Move.of(before, decision, max_held))
 
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
         await self.write(Addition.of(run_id, epoch, events))
@@ -155,6 +155,7 @@ class SqlStore(ABC):
     # Reading. The signatures, with their defaults, are in `reads`, `statistics` and `outbox`.
 
     get = _reading(reads.get)
+    existing = _reading(reads.existing)
     check_labels = _reading(reads.check_labels)
     request = _reading(reads.request)
     result = _reading(reads.result)
@@ -169,6 +170,8 @@ class SqlStore(ABC):
     queued = _reading(reads.queued)
     longest_queued = _reading(reads.longest_queued)
     held = _reading(reads.held)
+    workers = _reading(reads.workers)
+    held_by_token = _reading(reads.held_by_token)
     overdue = _reading(reads.overdue)
     next_deadline = _reading(reads.next_deadline)
     expiring = _reading(reads.expiring)

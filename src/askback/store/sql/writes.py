@@ -28,6 +28,9 @@ from askback.text.json_text import clean
 EventRows = tuple[tuple[str, int, str], ...]
 
 _MAX_CARRIED_BYTES = 64_000
+_MOST_AT_ONCE = 400
+"""More transactions than the programs on one database can have open. A token that is further from its limit cannot exceed
+it together with others, so its submissions need not wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,15 +154,17 @@ class Creation(Write):
 
     def _refuse_over_quota(self, connection: Connection) -> None:
         """Checked in the transaction that creates the run, so that concurrent requests cannot exceed the limit."""
-        if self.max_open is None:
+        if self.max_open is None or self._count_open(connection) + _MOST_AT_ONCE < self.max_open:
             return
         connection.exclude_others(f"quota of {self.columns['creator']}")
-        ((count,),) = connection.fetch(
-            connection.statements("writes")["count_open"], {"creator": self.columns["creator"]}
-        )
+        count = self._count_open(connection)
         if count >= self.max_open:
             message = f"this token has {count} unfinished runs, which is its limit; wait, or cancel some"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+
+    def _count_open(self, connection: Connection) -> int:
+        creator = {"creator": self.columns["creator"]}
+        return int(connection.value(connection.statements("writes")["count_open"], creator))
 
     def _refuse_shared_workdir(self, connection: Connection) -> None:
         """One run at a time: two would change each other's files, and nobody could tell whose changes are whose."""
@@ -186,13 +191,14 @@ class Move(Write):
     asked: rows.Columns | None
     closed: rows.Columns | None
     result: str | None
+    max_held: int | None
 
     @property
     def subject(self) -> str:
         return self.run.id
 
     @classmethod
-    def of(cls, before: Run, decision: Decision) -> Move:
+    def of(cls, before: Run, decision: Decision, max_held: int | None = None) -> Move:
         events = rows.event_rows(decision.events)
         run, doc = rows.stored(decision.run)
         return cls(
@@ -205,9 +211,11 @@ class Move(Write):
             asked=_interaction_columns(decision.asked),
             closed=_interaction_columns(decision.closed),
             result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
+            max_held=max_held,
         )
 
     def write(self, connection: Connection) -> Change:
+        self._refuse_over_quota(connection)
         sql = connection.statements("writes")
         moved = connection.fetch(sql[self._update], self.columns)
         if not moved:
@@ -241,6 +249,17 @@ class Move(Write):
             first_seq=first,
             events=self.events,
         )
+
+    def _refuse_over_quota(self, connection: Connection) -> None:
+        """Checked in the transaction that claims the run, so that workers cannot exceed the limit together."""
+        if self.max_held is None:
+            return
+        creator = self.columns["creator"]
+        connection.exclude_others(f"slots of {creator}")
+        ((count,),) = connection.fetch(connection.statements("writes")["count_held"], {"creator": creator})
+        if count >= self.max_held:
+            message = f"this token has {count} slots, which is its limit; see the setting quotas.running"
+            raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
     @property
     def _update(self) -> str:

@@ -88,7 +88,8 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> SqliteConne
         connection = _connect(path)
     try:
         with errors.faults_of(path, connection):
-            _refuse_unreadable(connection, path, len(scripts))
+            empty = _refuse_foreign(connection, path, len(scripts))
+            _refuse_damaged(connection, path, empty=empty)
             _patiently(lambda: connection.pragma("journal_mode", "wal"))
             _migrate(connection, scripts)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -98,14 +99,17 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> SqliteConne
     return connection
 
 
-def open_existing(path: Path, first: str) -> SqliteConnection:
-    """A connection to a file that exists and is not migrated. `first` is executed before the file is read."""
+def open_existing(path: Path, first: str, check: Callable[[SqliteConnection], None]) -> SqliteConnection:
+    """A connection to a file that exists and is not migrated. `first` is executed before the file is read, and `check` is
+    called before any of its tables is."""
     with errors.faults_of(path):
         _refuse_unfit(path)
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE, first=first)
     try:
         with errors.faults_of(path, connection):
-            _refuse_unreadable(connection, path, len(migrations()))
+            empty = _refuse_foreign(connection, path, len(migrations()))
+            check(connection)
+            _refuse_damaged(connection, path, empty=empty)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     except BaseException:
         connection.close()
@@ -129,6 +133,9 @@ def _connect(
     # Closing must not checkpoint the log into a file that may turn out not to be ours.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_timeout(PATIENCE_MS)
+    # A file may have been prepared by somebody else: its schema calls no function that could do harm.
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.create_scalar_function("mentions", search.mentions, 2, deterministic=True)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
     # Deleted content must not remain in the free part of a page.
@@ -160,7 +167,8 @@ def _log_size(path: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def _refuse_unreadable(connection: SqliteConnection, path: Path, known: int) -> None:
+def _refuse_foreign(connection: SqliteConnection, path: Path, known: int) -> bool:
+    """Refuse a file that this version must not use, without reading its tables. Returns whether the file is empty."""
     found = _patiently(lambda: int(connection.pragma("user_version")))
     empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
     mark = connection.pragma("application_id")
@@ -170,6 +178,10 @@ def _refuse_unreadable(connection: SqliteConnection, path: Path, known: int) -> 
         raise errors.foreign(path)
     if found > known:
         raise errors.newer(path, found, known)
+    return bool(empty)
+
+
+def _refuse_damaged(connection: SqliteConnection, path: Path, *, empty: bool) -> None:
     with_log = _log_size(path) > 0
     if with_log and not empty and not _belongs(connection, path):
         raise errors.corrupt(path, "its log belongs to another database")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from askback.core.errors import shortage
 from askback.store.sqlite import errors
 from askback.store.sqlite.connection import Presence, SqliteConnection, open_reader
 
@@ -31,7 +32,12 @@ class Readers:
     async def read(self, work: Callable[[SqliteConnection], T]) -> T:
         if self._closed:
             raise errors.closed(self._path)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+        except RuntimeError as error:
+            # No thread can be started.
+            raise shortage(error) from error
+        return await answer
 
     async def close(self) -> None:
         self._closed = True

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import apsw
 
+from askback.background.loops import start_thread
 from askback.store.sql.writes import Change, Write
 from askback.store.sqlite import errors
 from askback.store.sqlite.connection import Presence, SqliteConnection
@@ -68,8 +68,7 @@ class Writer:
         self._log_pages = 0
         self._closed = False
         connection.set_wal_hook(self._note_log_size)
-        self._thread = threading.Thread(target=self._run, name="askback-store-writer", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="askback-store-writer")
 
     async def write(self, work: Write) -> Change:
         if self._closed:

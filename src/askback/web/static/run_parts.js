@@ -4,7 +4,7 @@ import { make } from "./elements.js";
 import { copyText } from "./frame.js";
 import { duration, exactly, timeElement } from "./time.js";
 import { tree } from "./tree.js";
-import { language, t } from "./translations.js";
+import { language, meaning, t } from "./translations.js";
 
 const number = new Intl.NumberFormat(language);
 
@@ -57,10 +57,10 @@ export function showOutcome(place, tools, result) {
 function failure({ code, message, cause, detail }) {
   const parts = [
     make("h3", {}, t("run.error")),
-    make("p", {}, t(`meaning.${code}`)),
+    make("p", {}, meaning(code, message)),
     make("p", { class: "plain small" }, `${code}: ${message}`),
   ];
-  if (cause !== undefined) parts.push(make("p", { class: "small" }, `${cause}: ${t(`meaning.${cause}`)}`));
+  if (cause !== undefined) parts.push(make("p", { class: "small" }, `${cause}: ${meaning(cause, "–")}`));
   if (detail !== undefined)
     parts.push(
       make(

@@ -8,7 +8,7 @@ import { closedBy, inWords } from "./outcomes.js";
 import { questionText } from "./question_text.js";
 import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
-import { known, t } from "./translations.js";
+import { known, meaning, t } from "./translations.js";
 
 // A fence ends at a line with nothing else: the text of a question may contain fences, escaped or indented.
 const STRUCTURED = /^( *)(```+)[^\n`]*\n[\s\S]*?^\1\2[ \t]*$|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/gm;
@@ -282,7 +282,7 @@ function warning({ code, message: text }) {
     "article",
     { class: "item alert alert-warn" },
     make("h3", {}, t("run.warning")),
-    make("p", {}, t(`meaning.${code}`)),
+    make("p", {}, meaning(code, text)),
     make("p", { class: "muted small plain" }, `${code}: ${text}`),
   );
 }

@@ -15,6 +15,12 @@ export function countText(key, n) {
   return t(n === 1 ? `${key}.one` : key, { n });
 }
 
+/** What a code of the server means; `otherwise` if it is one of a newer server. */
+export function meaning(code, otherwise) {
+  const key = `meaning.${code}`;
+  return known(key) ? t(key) : otherwise;
+}
+
 /** Whether there is a text for the key. */
 export function known(key) {
   return key in texts;

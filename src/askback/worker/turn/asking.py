@@ -12,14 +12,14 @@ import json
 import logging
 from dataclasses import dataclass
 
+from askback.catalog.probes import EngineSetup
 from askback.core.interactions import Json, Question
 from askback.core.runs import Mode
-from askback.engines.answers.tool_calls import PutQuestion, read_call
 from askback.engines.base import AskToolEngine, Engine
-from askback.installed.probes import EngineSetup
 from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
-from askback.process.workspace import Workspace
+from askback.questions.tool_calls import PutQuestion, read_call
+from askback.workspace.layout import Workspace
 
 __all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool", "takes_ask_tool"]
 

@@ -10,20 +10,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from askback.background.pools import Pools
+from askback.catalog.probes import EngineSetup, Probes
 from askback.core.runs import Run
 from askback.engines.base import Engine
-from askback.installed.probes import EngineSetup, Probes
 from askback.process.child import OutputLimits, Spawner
-from askback.process.homes import Homes
-from askback.process.pools import Pools
 from askback.process.warm import WarmPool
-from askback.process.workdirs import Workdirs
-from askback.process.workspaces import Workspaces
+from askback.runs.secrets import RunSecrets
 from askback.skills.library import Library
 from askback.store.base import Store
-from askback.work.store_watch import StoreWatch
-from askback.work.turn.early_saves import EarlySaves
-from askback.work.turn.shortage import Shortage
+from askback.worker.store_watch import StoreWatch
+from askback.worker.turn.early_saves import EarlySaves
+from askback.worker.turn.shortage import Shortage
+from askback.workspace.archives import Homes
+from askback.workspace.workdirs import Workdirs
+from askback.workspace.workspaces import Workspaces
 
 T = TypeVar("T")
 
@@ -69,6 +70,10 @@ class TurnContext:
     parsing: Parsing = field(default_factory=Parsing)
     shortage: Shortage = field(default_factory=Shortage)
     early_saves: EarlySaves = field(default_factory=EarlySaves)
+
+    @property
+    def secrets(self) -> RunSecrets:
+        return RunSecrets(library=self.library, workspaces=self.workspaces, pools=self.pools, homes=self.homes)
 
     def note_files_failure(self, message: str) -> None:
         """The file store could not be used: no further turn starts here until it can."""

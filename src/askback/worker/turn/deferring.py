@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine
-from askback.files import beneath
-from askback.process.workspace import Workspace
-from askback.work.turn.asking import DeferredCall, fits_result, takes_ask_tool
+from askback.fs import beneath
+from askback.worker.turn.asking import DeferredCall, fits_result, takes_ask_tool
+from askback.workspace.layout import Workspace
 
 _MARK = ".askback-deferred"
 

@@ -9,11 +9,11 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from askback.background.pools import Pool
 from askback.core.errors import AskbackError
 from askback.core.runs import Run
 from askback.process.locks import FileLock
-from askback.process.pools import Pool
-from askback.process.workspace import Workspace
+from askback.workspace.layout import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -60,16 +60,17 @@ class EarlySaves:
 
 
 async def _save(run: Run, workspace: Workspace, pool: Pool) -> None:
-    # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
-    if not workspace.started:
-        return
-    # Another program may have begun the next turn already. With the lock, none does before the home is saved.
-    lock = FileLock.take(workspace.lock_path)
-    if lock is None:
-        return
+    lock: FileLock | None = None
     try:
-        await pool.run(workspace.save_home_early, run.attempt_number + 1)
+        # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
+        if not workspace.started:
+            return
+        # Another program may have begun the next turn already. With the lock, none does before the home is saved.
+        lock = FileLock.take(workspace.lock_path)
+        if lock is not None:
+            await pool.run(workspace.save_home_early, run.attempt_number + 1)
     except (AskbackError, OSError) as error:
         log.warning("the home could not be saved early; the next turn saves it: %s", error, extra={"run": run.id})
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()

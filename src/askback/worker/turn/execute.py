@@ -21,23 +21,25 @@ from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
+from askback.process.child import NotFrozen
 from askback.store.base import move
-from askback.work.run_control import RunControl, StopReason
-from askback.work.turn.context import TurnContext
-from askback.work.turn.deferring import note_deferred
-from askback.work.turn.file_names import mask_names
-from askback.work.turn.holding import after_question, instruct
-from askback.work.turn.keeping import FILES_UNAVAILABLE, SessionGone, Unreachable, continue_live
-from askback.work.turn.keeping import begin as begin_files
-from askback.work.turn.keeping import keep as keep_files
-from askback.work.turn.observe import EventFeed, TurnObserver
-from askback.work.turn.prepare import Unfit, turn_name
-from askback.work.turn.process import EngineProcess, start_process
-from askback.work.turn.shortage import CannotStart, Stopped
-from askback.work.turn.stored_files import fetch_files, store_turn
-from askback.work.turn.verdict import limit_error, verdict
-from askback.work.turn.versions import record_inherited, record_versions
-from askback.work.turn.workdir import new_repositories, record_end, record_start
+from askback.worker.run_control import RunControl, StopReason
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.deferring import note_deferred
+from askback.worker.turn.early_saves import SETTLE_SEC
+from askback.worker.turn.file_names import mask_names
+from askback.worker.turn.holding import after_question, instruct
+from askback.worker.turn.keeping import FILES_UNAVAILABLE, SessionGone, Unreachable, continue_live
+from askback.worker.turn.keeping import begin as begin_files
+from askback.worker.turn.keeping import keep as keep_files
+from askback.worker.turn.observe import EventFeed, TurnObserver
+from askback.worker.turn.prepare import Unfit, turn_name
+from askback.worker.turn.process import EngineProcess, start_process
+from askback.worker.turn.shortage import CannotStart, Stopped
+from askback.worker.turn.stored_files import fetch_files, store_turn
+from askback.worker.turn.verdict import limit_error, verdict
+from askback.worker.turn.versions import record_inherited, record_versions
+from askback.worker.turn.workdir import new_repositories, record_end, record_start
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ _CALL_NOT_MADE = "the engine did not take the answer to the call that it had def
 _KEEPER_KILLED = "the keeper of the engine's process was killed"
 _LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
+T = TypeVar("T")
 S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
 
@@ -215,19 +218,44 @@ class RunExecutor:
             observer.close()
             feed.close()
         signal = await self._signal(run, process, observer, result)
-        if not isinstance(signal, TurnLost):
-            await asyncio.to_thread(_check_folder, process)
-            await asyncio.to_thread(_note_deferred, process, result)
-            warnings = await record_end(self._context, run, process.prepared.redactor)
-            await mask_names(self._context, run, process.prepared)
-            await record_versions(self._context, run)
-            over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
-            not_stored = await self._store(run)
-            if not_stored is None:
-                return self._put_back(run)
-            signal = replace(signal, warnings=(*signal.warnings, *warnings, *not_stored))
-            return await self._keep(run, signal, over=over)
-        return signal
+        if isinstance(signal, TurnLost):
+            return signal
+        await asyncio.to_thread(_check_folder, process)
+        await asyncio.to_thread(_note_deferred, process, result)
+        over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
+        saved = await self._while_frozen(run, lambda: self._save_turn(run, process, signal, over=over))
+        return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
+
+    async def _while_frozen(self, run: Run, save: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Save what the turn left. A process that stays is suspended meanwhile, or it does not stay.
+
+        The one of a sticky run stays in any case: its run cannot continue without it.
+        """
+        if self._process is not None:
+            try:
+                if self._context.homes is not None:
+                    # Some engines still tidy up for a moment after their turn.
+                    await asyncio.sleep(SETTLE_SEC)
+                async with self._process.child.frozen():
+                    return await save()
+            except NotFrozen as problem:
+                log.info("a process cannot be suspended: %s", problem, extra={"run": run.id})
+                if not run.sticky:
+                    await self.end()
+        return await save()
+
+    async def _save_turn(
+        self, run: Run, process: EngineProcess, signal: TurnEnded | ProcessTreeEnded, *, over: bool
+    ) -> TurnSignal:
+        """Record and store what the turn left. Can be repeated."""
+        warnings = await record_end(self._context, run, process.prepared.redactor)
+        await mask_names(self._context, run, process.prepared)
+        await record_versions(self._context, run)
+        not_stored = await self._store(run)
+        if not_stored is None:
+            return self._put_back(run)
+        signal = replace(signal, warnings=(*signal.warnings, *warnings, *not_stored))
+        return await self._keep(run, signal, over=over)
 
     async def _store(self, run: Run) -> Sequence[RunWarning] | None:
         """Store the artifacts and the raw output of the turn. None if the program stops before they are stored."""
@@ -379,8 +407,10 @@ class RunExecutor:
         return self._process.child.identity.pid if self._process is not None and self._process.keepable else None
 
     async def save_home(self, run: Run) -> None:
-        """Save the home now, while the run waits: its next turn then begins sooner."""
-        await self._context.pools.turns.run(self._context.workspaces.of(run.id).save_between_turns)
+        """Save the home now, while the run waits: its next turn then begins sooner. Raises `NotFrozen`."""
+        if self._process is not None:
+            async with self._process.saving(self._context):
+                await self._context.pools.turns.run(self._context.workspaces.of(run.id).save_between_turns)
 
     async def idle(self, settled: asyncio.Event, seconds: float) -> bool:
         """Keep the process until `settled` is set. False if it was not within this time, or the process has ended."""

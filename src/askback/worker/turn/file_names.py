@@ -10,13 +10,13 @@ import logging
 from collections.abc import Collection
 from pathlib import PurePosixPath
 
+from askback.background.pools import Checkpoint
 from askback.core.runs import Run
-from askback.process.pools import Checkpoint
-from askback.process.workspace import MAX_LISTED, Workspace
 from askback.text.redaction import Redactor
-from askback.work.turn.context import TurnContext
-from askback.work.turn.prepare import PreparedTurn
-from askback.work.turn.versions import MAX_SEC, within
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.prepare import PreparedTurn
+from askback.worker.turn.versions import MAX_SEC, within
+from askback.workspace.layout import MAX_LISTED, Workspace
 
 log = logging.getLogger(__name__)
 

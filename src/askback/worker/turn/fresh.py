@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from askback.catalog.engines import can_be_warm
+from askback.catalog.home_files import home_files
+from askback.catalog.probes import EngineSetup, identity_of, program_path
 from askback.core.runs import Mode, ProfileKind, Run
 from askback.engines.base import Engine, Launch, Probe, Turn
-from askback.installed.engines import can_be_warm
-from askback.installed.probes import EngineSetup, identity_of, program_path
 from askback.process.ask_socket import ask_tool_command
 from askback.process.child import Child, SpawnRequest
-from askback.process.credentials import SignInCopies
-from askback.process.fresh_folders import FreshFolders
 from askback.process.locks import FileLock
-from askback.process.workspace import SKILL_DIR, Workspace
-from askback.work.turn.asking import AskDesk, has_ask_tool
-from askback.work.turn.context import TurnContext
-from askback.work.turn.observe import RawOutput
-from askback.work.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
-from askback.work.turn.process import (
+from askback.worker.turn.asking import AskDesk, has_ask_tool
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.observe import RawOutput
+from askback.worker.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
+from askback.worker.turn.process import (
     GRACE_SEC,
     EngineProcess,
     conversation_of,
@@ -38,6 +36,9 @@ from askback.work.turn.process import (
     private_request,
     spawn_request,
 )
+from askback.workspace.fresh_folders import FreshFolders
+from askback.workspace.layout import SKILL_DIR, Workspace
+from askback.workspace.sign_ins import SignInCopies
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         unless_started.push_async_callback(merge_sign_in, run_id, copies)
         turn = _turn(engine, setup, installed.probe, workspace)
         launch = launch_of(engine, turn, resident=True)
-        await asyncio.to_thread(workspace.write_home, launch.files)
+        await asyncio.to_thread(workspace.write_home, home_files(launch, setup.home))
         await asyncio.to_thread(workspace.write_work, launch.work_files)
         request = private_request(context, workspace, setup, turn, launch, lock)
         desk = await desk_of(turn, workspace)
@@ -209,7 +210,7 @@ def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace
         ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, Mode.INTERACTIVE) else (),
         extra_args=setup.extra_args,
         env=setup.env,
-        credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
+        credentials=workspace.present_in_home(engine.credentials),
     )
 
 

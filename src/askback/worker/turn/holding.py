@@ -10,9 +10,9 @@ import asyncio
 
 from askback.core.runs import Run
 from askback.engines.base import PausableConversation
-from askback.work.turn.asking import fits_result
-from askback.work.turn.observe import TurnObserver
-from askback.work.turn.process import EngineProcess
+from askback.worker.turn.asking import fits_result
+from askback.worker.turn.observe import TurnObserver
+from askback.worker.turn.process import EngineProcess
 
 PARTING_SEC = 60.0
 """How long a turn may continue after a question that is not held. A model needs one more request to end its turn."""

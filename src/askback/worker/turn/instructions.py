@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
-from askback.core.interactions import AnsweredBy, Interaction
+from askback.core.interactions import AnsweredBy
 from askback.core.runs import Run, RunRequest, TurnKind
 from askback.engines.base import Reply
-from askback.process.workspace import SKILL_DIR, Workspace
+from askback.runs.secrets import declares_secrets, texts_to_mask
 from askback.skills import prompts
 from askback.skills.package import SkillPackage
 from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
-from askback.text.redaction import answer_secrets
-from askback.work.turn.asking import has_ask_tool
-from askback.work.turn.context import TurnContext
+from askback.worker.turn.asking import has_ask_tool
+from askback.worker.turn.context import TurnContext
+from askback.workspace.layout import SKILL_DIR, Workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Instructions:
     reply: Reply | None = None
     """The outcome of the question that this turn answers."""
     secrets: tuple[str, ...] = ()
-    """The secret answers of the run so far."""
+    """The secrets of the run so far, without its variables."""
 
 
 async def build_instructions(context: TurnContext, run: Run, package: SkillPackage) -> Instructions:
@@ -39,9 +39,11 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
     if order.kind is TurnKind.START:
         request = await store.request(run.id)
         first = partial(prompts.first_prompt, _assignment(context, run, package, request))
-        return Instructions(prompt=await _render(first, slow or is_large(request.input, request.parameter)))
+        prompt = await _render(first, slow or is_large(request.input, request.parameter))
+        return Instructions(prompt=prompt, secrets=texts_to_mask(package, request, (), {}))
     interactions = await store.interactions(run.id)
-    secrets = _secret_answers(interactions)
+    given = await store.request(run.id) if declares_secrets(package) else RunRequest()
+    secrets = texts_to_mask(package, given, interactions, {})
     match order.kind:
         case TurnKind.REPAIR:
             repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
@@ -56,8 +58,8 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
             return Instructions(prompt=prompt, reply=reply, secrets=secrets)
         case TurnKind.REBUILD:
             request = await store.request(run.id)
-            given = _assignment(context, run, package, request)
-            rebuilt = partial(prompts.rebuilt_prompt, given, interactions, order.problems)
+            assignment = _assignment(context, run, package, request)
+            rebuilt = partial(prompts.rebuilt_prompt, assignment, interactions, order.problems)
             return Instructions(prompt=await _render(rebuilt, slow=True), secrets=secrets)
         case _:
             assert_never(order.kind)
@@ -87,11 +89,6 @@ def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Wo
         return request
     staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
     return replace(request, input={**request.input, **staged})
-
-
-def _secret_answers(interactions: Sequence[Interaction]) -> tuple[str, ...]:
-    """The store keeps them until the run is over."""
-    return answer_secrets(each.secret_response for each in interactions)
 
 
 async def _render(prompt: Callable[[], str], slow: bool) -> str:

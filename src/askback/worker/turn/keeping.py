@@ -10,18 +10,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from askback.background.outages import OUTAGES
 from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.engines.base import caches_of
-from askback.process.homes import HomeBusy, HomeMissing, Homes, NotKept
-from askback.text.outages import OUTAGES
-from askback.work.run_control import RunControl, StopReason
-from askback.work.store_watch import FILES_WORK
-from askback.work.turn.context import TurnContext
-from askback.work.turn.process import take_lock
-from askback.work.turn.shortage import CannotStart
+from askback.worker.run_control import RunControl, StopReason
+from askback.worker.store_watch import FILES_WORK
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.process import take_lock
+from askback.worker.turn.shortage import CannotStart
+from askback.workspace.archives import HomeBusy, HomeMissing, Homes, NotKept
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class Unreachable(Exception):
 
 
 async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
-    """Before a turn in a new process. Raises `SessionGone`, or `Unreachable`."""
+    """Before a turn in a new process. Raises `SessionGone`, `Stopped` or `Unreachable`."""
     if context.homes is None:
         return
     await context.early_saves.finish(run.id)
-    lock = await take_lock(run, context.workspaces.of(run.id))
+    lock = await take_lock(run, context.workspaces.of(run.id), control)
     try:
         await _restore(context, context.homes, run, control)
     except HomeMissing as problem:

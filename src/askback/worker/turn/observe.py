@@ -28,10 +28,10 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.process.streams import Line
-from askback.process.workspace import Workspace
 from askback.store.base import Store, move
 from askback.text.redaction import Redactor
-from askback.work.turn.context import Parsing
+from askback.worker.turn.context import Parsing
+from askback.workspace.layout import Workspace
 
 # What is kept as events; the raw output has all of it.
 _MAX_TOOL_TEXT = 16_000

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from askback.catalog.engines import can_be_warm
+from askback.catalog.home_files import home_files
+from askback.catalog.probes import EngineSetup, sign_in_of
 from askback.core.errors import ErrorCode
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
 from askback.core.runs import Mode, ProfileKind, Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
-from askback.installed.engines import can_be_warm
-from askback.installed.probes import EngineSetup, sign_in_of
 from askback.process.ask_socket import ask_tool_command
-from askback.process.credentials import SignInCopies
-from askback.process.snapshot import HomeBusy, HomeLost
-from askback.process.workdirs import WorkdirUnavailable
-from askback.process.workspace import Workspace
 from askback.skills.package import SkillPackage
 from askback.text.redaction import Redactor
-from askback.work.turn.asking import DeferredCall, has_ask_tool
-from askback.work.turn.context import TurnContext
-from askback.work.turn.deferring import deferred_call
-from askback.work.turn.instructions import Instructions, build_instructions, skill_dir
-from askback.work.turn.shortage import CannotStart
+from askback.worker.turn.asking import DeferredCall, has_ask_tool
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.deferring import deferred_call
+from askback.worker.turn.instructions import Instructions, build_instructions, skill_dir
+from askback.worker.turn.shortage import CannotStart
+from askback.workspace.layout import Workspace
+from askback.workspace.sign_ins import SignInCopies
+from askback.workspace.snapshot import HomeBusy, HomeLost
+from askback.workspace.workdirs import WorkdirUnavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class _SealedEnv:
 async def prepare(context: TurnContext, run: Run, started: Started | None = None) -> PreparedTurn:
     """Restore the workspace to its state before the turn, and build the launch. Raises `Unfit` if `started` is not it."""
     engine, setup = context.engines[run.engine], context.setups[run.engine]
-    package = await _package(context, run)
+    package = await context.secrets.package(run)
     installed = await context.probes.find(engine, setup)
     if installed is None:
         message = f"{setup.command[0]} is not installed; {engine.install}"
@@ -106,24 +106,15 @@ async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
     return _SealedEnv(sealed=sealed, pad=None if context.homes is None else await context.homes.pad(run))
 
 
-async def _package(context: TurnContext, run: Run) -> SkillPackage:
-    library, digest = context.library, run.skill.digest
-    if run.skill.uploaded:
-        folder = context.workspaces.of(run.id).package
-        return await context.pools.skills.run(library.unpacked, folder, digest, admitted=True)
-    package = library.cached(digest)
-    return package if package is not None else await context.pools.skills.run(library.package, digest, admitted=True)
-
-
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
-    """The next turn of a resident process, which only needs instructions. Raises `Unfit`."""
+    """The next turn of a resident process, which only needs instructions. Raises `Unfit`.
+
+    The process of a resumable run is suspended meanwhile.
+    """
     instructions = await build_instructions(context, run, earlier.package)
     prepared = replace(earlier, instructions=instructions)
     await context.pools.turns.run(_prepare_next_files, run, prepared)
     return prepared
-
-
-_PAUSES_SEC = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Unfit(Exception):
@@ -136,20 +127,11 @@ def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
         copies = prepared.sign_in_copies
         if copies is not None and not copies.current():
             raise Unfit("the sign-in has changed")
-        _save_live_home(run, prepared.workspace)
-    _write_prompt(run, prepared)
-
-
-def _save_live_home(run: Run, workspace: Workspace) -> None:
-    """Save the home of a process that is alive. Some engines still tidy up for a moment after their turn."""
-    for pause in (*_PAUSES_SEC, None):
         try:
-            workspace.begin_live_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
-            return
+            prepared.workspace.begin_live_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
         except HomeBusy as error:
-            if pause is None:
-                raise Unfit(str(error)) from error
-            time.sleep(pause)
+            raise Unfit(str(error)) from error
+    _write_prompt(run, prepared)
 
 
 def may_stay(context: TurnContext, run: Run, probe: Probe) -> bool:
@@ -167,9 +149,9 @@ def may_stay(context: TurnContext, run: Run, probe: Probe) -> bool:
 
 
 def warm_sec(context: TurnContext, run: Run) -> float:
-    """How long the process of this run may be kept while the run waits."""
-    own = run.options.warm_sec
-    return context.setups[run.engine].warm_sec if own is None else own
+    """How long the process of this run may be kept while the run waits: what it asks for, at most what is allowed."""
+    allowed, own = context.setups[run.engine].warm_sec, run.options.warm_sec
+    return allowed if own is None else min(own, allowed)
 
 
 def turn_name(run: Run) -> str:
@@ -222,7 +204,7 @@ def _prepare_files(
             sign_in_copies=sign_in_copies,
         )
         if started is None:
-            workspace.write_home(launch.files)
+            workspace.write_home(home_files(launch, setup.home))
             _write_work(run, workspace, launch)
         else:
             started.check(prepared)
@@ -304,7 +286,7 @@ def _turn(
         output_schema=package.output_schema,
         extra_args=setup.extra_args,
         env=setup.env,
-        credentials=tuple(name for name in engine.credentials if (workspace.home / name).is_file()),
+        credentials=workspace.present_in_home(engine.credentials),
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from askback.catalog.probes import EngineSetup
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
@@ -24,21 +26,20 @@ from askback.engines.base import (
     ResidentEngine,
     Turn,
 )
-from askback.installed.probes import EngineSetup
 from askback.process import tree
 from askback.process.ask_socket import ask_tool_files
-from askback.process.child import Child, FolderRefused, NotStarted, Pipe, SpawnRequest
-from askback.process.credentials import SignInCopies
+from askback.process.child import Child, FolderRefused, NotFrozen, NotStarted, Pipe, SpawnRequest
 from askback.process.locks import FileLock
 from askback.process.streams import Line
-from askback.process.workdirs import WorkdirUnavailable
-from askback.process.workspace import Workspace
-from askback.work.run_control import RunControl
-from askback.work.turn.asking import AskDesk
-from askback.work.turn.context import TurnContext
-from askback.work.turn.observe import EventFeed, RawOutput, TurnObserver
-from askback.work.turn.prepare import PreparedTurn, prepare, prepare_next, turn_name, unavailable
-from askback.work.turn.shortage import CannotStart
+from askback.worker.run_control import RunControl
+from askback.worker.turn.asking import AskDesk
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.observe import EventFeed, RawOutput, TurnObserver
+from askback.worker.turn.prepare import PreparedTurn, Unfit, prepare, prepare_next, turn_name, unavailable
+from askback.worker.turn.shortage import CannotStart, pause
+from askback.workspace.layout import Workspace
+from askback.workspace.sign_ins import SignInCopies
+from askback.workspace.workdirs import WorkdirUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ GRACE_SEC = 3.0
 READ_SEC = 10.0
 """How long a process that was kept may take to read its next prompt before it is given up."""
 _POLL_SEC = 0.02
+_LOCK_RETRY_SEC = 0.05
 _MAX_UNSENT = 16_000_000
 """Bytes that wait until the engine reads them."""
 
@@ -119,7 +121,7 @@ class EngineProcess:
         """Observe what the process prints as the output of this turn."""
         later = self._observer is not None
         if later:
-            self.prepared = await prepare_next(context, run, self.prepared)
+            self.prepared = await self._prepare_next(context, run)
         self.turns += 1
         deferred = None if later else self.prepared.deferred
         self.desk.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
@@ -146,6 +148,26 @@ class EngineProcess:
         if self._delayed and not later:
             observer.warn_of_delay()
         return observer
+
+    async def _prepare_next(self, context: TurnContext, run: Run) -> PreparedTurn:
+        """The home of a sticky run is not saved."""
+        if run.sticky:
+            return await prepare_next(context, run, self.prepared)
+        try:
+            async with self.saving(context):
+                return await prepare_next(context, run, self.prepared)
+        except NotFrozen as problem:
+            raise Unfit(str(problem)) from problem
+
+    @asynccontextmanager
+    async def saving(self, context: TurnContext) -> AsyncIterator[None]:
+        """Suspend the process while the block saves its home. Raises `NotFrozen`; then nothing is saved."""
+        try:
+            async with self.child.frozen():
+                yield
+        except NotFrozen:
+            await context.pools.turns.run(self.prepared.workspace.discard_snapshot)
+            raise
 
     def _decline(self) -> tuple[EngineEvent, ...]:
         """Let the engine decide by itself: its own question would end with its process."""
@@ -235,7 +257,7 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
     """Prepare the run's turn and start its engine. Raises `CannotStart` or `Stopped`."""
     await context.early_saves.finish(run.id)
     async with AsyncExitStack() as resources:
-        lock = await take_lock(run, context.workspaces.of(run.id))
+        lock = await take_lock(run, context.workspaces.of(run.id), control)
         resources.callback(lock.release)
         prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), control)
         async with AsyncExitStack() as unless_started:
@@ -270,15 +292,18 @@ def conversation_of(prepared: PreparedTurn) -> Conversation | None:
     return None
 
 
-async def take_lock(run: Run, workspace: Workspace) -> FileLock:
-    """Take the run's lock; end what is left of an earlier turn, which still holds it."""
-    told = False
+async def take_lock(run: Run, workspace: Workspace, control: RunControl) -> FileLock:
+    """Take the run's lock; end what is left of an earlier turn, which still holds it.
+
+    Raises `Stopped` if the turn is stopped first: there are processes that cannot be ended.
+    """
+    logged = False
     while (lock := FileLock.take(workspace.lock_path)) is None:
-        if not told:
+        if not logged:
             log.warning("ending what is left of an earlier turn", extra={"run": run.id})
-        told = True
+        logged = True
         await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
-        await asyncio.sleep(0.05)
+        await pause(control, _LOCK_RETRY_SEC)
     return lock
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from askback.core.errors import ErrorCode, is_temporary
 from askback.core.outcomes import TurnOutcome, engine_failure
-from askback.work.run_control import RunControl
+from askback.worker.run_control import RunControl
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Shortage:
 
         Raises `CannotStart` if the shortage does not end, and `Stopped` if the turn is stopped first.
         """
-        deadline, pause, delayed = time.monotonic() + self._patience_sec, _FIRST_PAUSE_SEC, False
+        deadline, pause_sec, delayed = time.monotonic() + self._patience_sec, _FIRST_PAUSE_SEC, False
         while True:
             try:
                 result = await attempt()
@@ -65,8 +65,8 @@ class Shortage:
             else:
                 self._ends()
                 return result, delayed
-            await _pause(control, pause)
-            pause = min(2 * pause, _MAX_PAUSE_SEC)
+            await pause(control, pause_sec)
+            pause_sec = min(2 * pause_sec, _MAX_PAUSE_SEC)
 
     def _begins(self, error: Exception) -> None:
         if not self._is_on:
@@ -84,7 +84,8 @@ def _failure(error: Exception) -> TurnOutcome:
     return engine_failure(ErrorCode.ENGINE_START_FAILED, message, detail=str(error))
 
 
-async def _pause(control: RunControl, seconds: float) -> None:
+async def pause(control: RunControl, seconds: float) -> None:
+    """Wait before another attempt. Raises `Stopped` if the turn is stopped."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await control.wait()

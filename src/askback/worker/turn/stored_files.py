@@ -13,17 +13,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from askback.background.outages import OUTAGES
+from askback.background.pools import Checkpoint
 from askback.core.errors import RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.runs import Run, TurnKind
-from askback.process.pools import Checkpoint
-from askback.process.stored_artifacts import MAX_STORED, keep_artifacts
-from askback.process.stored_run import uploaded_package_key
-from askback.text.outages import OUTAGES
-from askback.work.run_control import RunControl
-from askback.work.turn import keeping
-from askback.work.turn.context import TurnContext
-from askback.work.turn.keeping import Unreachable
-from askback.work.turn.shortage import Stopped
+from askback.worker.run_control import RunControl
+from askback.worker.turn import keeping
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.keeping import Unreachable
+from askback.worker.turn.shortage import Stopped
+from askback.workspace.stored_artifacts import MAX_STORED, keep_artifacts
+from askback.workspace.stored_run import uploaded_package_key
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,17 @@ from askback.core.forms import FormField
 from askback.core.interactions import Question, bounded
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude, engine_failure
 from askback.core.runs import Mode, Run
-from askback.engines.answers.messages import Messages
-from askback.engines.answers.reading import read_answer
 from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
+from askback.engines.messages import Messages
 from askback.process.isolation import Breach, Resource, ResourceLimits
+from askback.questions.reading import read_answer
 from askback.skills.validation import output_check
 from askback.text.redaction import Redactor
-from askback.work.turn.context import Parsing
-from askback.work.turn.observe import TurnObserver
-from askback.work.turn.output_files import OutputFiles
-from askback.work.turn.prepare import PreparedTurn
+from askback.worker.turn.context import Parsing
+from askback.worker.turn.observe import TurnObserver
+from askback.worker.turn.output_files import OutputFiles
+from askback.worker.turn.prepare import PreparedTurn
 
 MAX_RESULT_BYTES = 10_000_000
 """Bytes of a run's result as JSON."""

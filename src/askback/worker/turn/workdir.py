@@ -9,22 +9,22 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from askback.background.pools import Checkpoint
 from askback.core.changes import Changes, NoSummary
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.runs import Run, Workdir
-from askback.files import beneath
-from askback.files.copies import CopyLimits, CopyRefused
-from askback.process.artifacts import open_below
-from askback.process.pools import Checkpoint
-from askback.process.repositories import TooManyFolders
-from askback.process.workdir_changes import Comparison
-from askback.process.workdir_record import WorkdirRecord
-from askback.process.workdirs import WorkdirUnavailable
-from askback.process.workspace import Workspace
+from askback.fs import beneath
+from askback.fs.copies import CopyLimits, CopyRefused
+from askback.process.sandbox.repositories import TooManyFolders
 from askback.text.redaction import Redactor
-from askback.work.turn.context import TurnContext
-from askback.work.turn.prepare import unavailable
-from askback.work.turn.versions import within
+from askback.worker.turn.context import TurnContext
+from askback.worker.turn.prepare import unavailable
+from askback.worker.turn.versions import within
+from askback.workspace.artifacts import open_below
+from askback.workspace.layout import Workspace
+from askback.workspace.workdir_changes import Comparison
+from askback.workspace.workdir_record import WorkdirRecord
+from askback.workspace.workdirs import WorkdirUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
-from askback.files.tree import READABLE, WRITABLE, Cloner, Listing, list_tree, lock_again
-from askback.process.snapshot import manifest
-from askback.process.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
-from askback.process.snapshot.points import Points
+from askback.fs import beneath
+from askback.fs.tree import READABLE, WRITABLE, Cloner, Listing, list_tree
+from askback.fs.walk import Tree, closing, open_tree, read_link
+from askback.workspace.snapshot import manifest
+from askback.workspace.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
+from askback.workspace.snapshot.points import Points
 
 _NO_TURN = -1
 """In place of the number of a turn: no turn begins with this snapshot."""
@@ -113,48 +115,51 @@ class _Snapshot:
 
     def save(self, attempt_number: int, keep_points: int, *, live: bool = False) -> None:
         horizon_ns = _horizon_ns(self._folder)
-        listing = self._list()
-        try:
-            fresh = Manifest(
-                attempt_number=attempt_number,
-                files=self._save_files(listing, horizon_ns),
-                folders={path: _folder(status) for path, status in listing.folders.items()},
-                links=dict(_links(self._home, listing)),
-            )
-            self._settle(fresh)
-            if live and (changed := _changed(listing, self._list())):
-                raise HomeBusy(f"the engine writes to {changed[0]} between turns")
-            if keep_points:
-                # Before the manifest: once that is written, this turn is only restored, never saved again.
-                self._points.add(fresh, keep_points)
-            fresh.write(self._folder)
-        except BaseException:
-            # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
-            # place and durable, so copies that either of the two names are kept.
-            self._sweep(self._saved, manifest.read(self._folder) or self._saved)
-            raise
-        finally:
-            lock_again(listing)
+        with self._open_home(READABLE) as tree:
+            try:
+                listing = self._list(tree)
+                fresh = Manifest(
+                    attempt_number=attempt_number,
+                    files=self._save_files(tree, listing, horizon_ns),
+                    folders={path: _folder(status) for path, status in listing.folders.items()},
+                    links=dict(_links(tree, listing)),
+                )
+                self._settle(tree, listing, fresh)
+                if live and (changed := _changed(listing, self._list(tree))):
+                    raise HomeBusy(f"the engine writes to {changed[0]} between turns")
+                if keep_points:
+                    # Before the manifest: once that is written, this turn is only restored, never saved again.
+                    self._points.add(fresh, keep_points)
+                fresh.write(self._folder)
+            except BaseException:
+                # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
+                # place and durable, so copies that either of the two names are kept.
+                self._sweep(self._saved, manifest.read(self._folder) or self._saved)
+                raise
+            finally:
+                tree.lock_again()
         self._sweep(fresh)
 
-    def _list(self) -> Listing:
-        listing = list_tree(self._home, READABLE)
+    def _open_home(self, need: int) -> AbstractContextManager[Tree]:
+        return open_tree(self._home.parent, self._home.name, need=need)
+
+    def _list(self, tree: Tree) -> Listing:
+        listing = list_tree(tree)
         for path in self._leave_out:
             listing.files.pop(path, None)
         return listing
 
     def restore(self) -> None:
-        if self._home.is_symlink() or not self._home.is_dir():
-            self._home.unlink(missing_ok=True)
-            self._home.mkdir(mode=0o700)
-        listing = list_tree(self._home, WRITABLE)
-        self._remove_others(listing)
-        for path in self._saved.folders:
-            if path not in listing.folders:
-                (self._home / path).mkdir(mode=0o700)
-        rewritten = self._restore_files(listing)
-        self._restore_links(listing)
-        self._restore_folders()
+        beneath.make_folder(self._home.parent, self._home.name)
+        with self._open_home(WRITABLE) as tree:
+            listing = list_tree(tree)
+            self._remove_others(tree, listing)
+            for path in self._saved.folders:
+                if path not in listing.folders:
+                    tree.make_folder(path)
+            rewritten = self._restore_files(tree, listing)
+            self._restore_links(tree, listing)
+            self._restore_folders(tree)
         if rewritten:
             self._note(rewritten)
 
@@ -163,7 +168,7 @@ class _Snapshot:
         if keep:
             self._points.drop_beyond(keep)
 
-    def _save_files(self, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
+    def _save_files(self, tree: Tree, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}
         number = max(self._saved.numbers() | self._points.numbers(), default=0)
         for path, status in listing.files.items():
@@ -172,7 +177,7 @@ class _Snapshot:
                 files[path] = known
                 continue
             try:
-                source = _open_locked(self._home / path)
+                source = tree.open(path, status, unlock=True)
             except FileNotFoundError:
                 # It was removed in the meantime.
                 continue
@@ -181,7 +186,7 @@ class _Snapshot:
         return files
 
     def _save_file(self, opened: int, number: int, horizon_ns: int) -> SavedFile:
-        with _opened(opened) as source, _opened(self._new_copy(str(number))) as target:
+        with closing(opened) as source, closing(self._new_copy(str(number))) as target:
             before = os.fstat(source)
             self._cloner.copy(source, target)
             status, size = os.fstat(source), os.fstat(target).st_size
@@ -189,7 +194,7 @@ class _Snapshot:
         steady = saved.size == size and status.st_ctime_ns == before.st_ctime_ns
         return saved if steady else saved._replace(size=size, ctime_ns=0)
 
-    def _settle(self, made: Manifest) -> None:
+    def _settle(self, tree: Tree, listing: Listing, made: Manifest) -> None:
         """Make durable what the manifest will say: the copies, and their originals.
 
         After a power failure, a file with unchanged times must have its content too. All files are synced at the end,
@@ -200,12 +205,7 @@ class _Snapshot:
         for saved in fresh.values():
             sync(self._copies / str(saved.number))
         sync(self._copies)
-        self._sync_home(path for path, saved in fresh.items() if saved.ctime_ns != 0)
-
-    def _sync_home(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                sync(self._home / path)
+        _sync_files(tree, {path: listing.files[path] for path, saved in fresh.items() if saved.ctime_ns != 0})
 
     def _new_copy(self, name: str) -> int:
         return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -213,39 +213,40 @@ class _Snapshot:
     def _sweep(self, *keep: Manifest) -> None:
         _sweep(self._copies, self._points.numbers().union(*(each.numbers() for each in keep)))
 
-    def _remove_others(self, listing: Listing) -> None:
+    def _remove_others(self, tree: Tree, listing: Listing) -> None:
         """Remove what is not in the snapshot, or has another type there."""
         saved = self._saved
-        others = [*(listing.files.keys() - saved.files.keys()), *(listing.links.keys() - saved.links.keys())]
-        for path in (*others, *listing.specials):
-            (self._home / path).unlink()
+        files = (path for path in listing.files if path not in saved.files)
+        links = (path for path in listing.links if path not in saved.links)
+        for path in (*files, *links, *listing.specials):
+            above, name = tree.at(path)
+            os.unlink(name, dir_fd=above)
         for path in reversed(listing.folders):
             if path not in saved.folders:
-                (self._home / path).rmdir()
+                above, name = tree.at(path)
+                os.rmdir(name, dir_fd=above)
 
-    def _restore_files(self, listing: Listing) -> dict[str, SavedFile]:
+    def _restore_files(self, tree: Tree, listing: Listing) -> dict[str, SavedFile]:
         """Restore changed files. Returns them with their new times, durable, so that the times can be trusted."""
-        changed = [
-            path
+        restored = {
+            path: self._restore_file(tree, path, saved)
             for path, saved in self._saved.files.items()
             if path not in listing.files or not saved.is_still(listing.files[path])
-        ]
-        for path in changed:
-            self._restore_file(path, self._saved.files[path])
-        self._sync_home(path for path in changed if self._saved.files[path].mode & stat.S_IRUSR)
-        horizon_ns = _horizon_ns(self._folder)
-        return {
-            path: _file(self._saved.files[path].number, (self._home / path).lstat(), horizon_ns) for path in changed
         }
+        _sync_files(tree, {path: status for path, status in restored.items() if status.st_mode & stat.S_IRUSR})
+        horizon_ns = _horizon_ns(self._folder)
+        return {path: _file(self._saved.files[path].number, tree.stat(path), horizon_ns) for path in restored}
 
-    def _restore_file(self, path: str, saved: SavedFile) -> None:
+    def _restore_file(self, tree: Tree, path: str, saved: SavedFile) -> os.stat_result:
         """Replace the file by a new one: the engine may have hard links to the old one elsewhere."""
         fresh = self._copies / "restored"
-        with _opened(self._open_copy(saved)) as source, _opened(self._new_copy(fresh.name)) as target:
+        with closing(self._open_copy(saved)) as source, closing(self._new_copy(fresh.name)) as target:
             self._cloner.copy(source, target)
             os.fchmod(target, saved.mode)
             os.utime(target, ns=(saved.mtime_ns, saved.mtime_ns))
-        fresh.replace(self._home / path)
+            above, name = tree.at(path)
+            os.replace(fresh, name, dst_dir_fd=above)
+            return os.fstat(target)
 
     def _open_copy(self, saved: SavedFile) -> int:
         path = self._copies / str(saved.number)
@@ -258,25 +259,25 @@ class _Snapshot:
             raise SnapshotDamaged(f"{path} has another size than before; cancel the run and start a new one")
         return fd
 
-    def _restore_links(self, listing: Listing) -> None:
+    def _restore_links(self, tree: Tree, listing: Listing) -> None:
         for path, saved in self._saved.links.items():
-            full = self._home / path
+            above, name = tree.at(path)
             if path in listing.links:
-                if _target(full) == saved.target:
+                if read_link(above, name) == saved.target:
                     continue
-                full.unlink()
-            full.symlink_to(saved.target)
-            os.utime(full, ns=(saved.mtime_ns, saved.mtime_ns), follow_symlinks=False)
+                os.unlink(name, dir_fd=above)
+            os.symlink(saved.target, name, dir_fd=above)
+            os.utime(name, ns=(saved.mtime_ns, saved.mtime_ns), dir_fd=above, follow_symlinks=False)
 
-    def _restore_folders(self) -> None:
+    def _restore_folders(self, tree: Tree) -> None:
         """Restore modes and times, deepest folders first: a change in a folder changes its time."""
         for path, saved in reversed(self._saved.folders.items()):
-            full = self._home / path
-            status = full.lstat()
+            folder = tree.folder(path)
+            status = os.fstat(folder)
             if status.st_mtime_ns != saved.mtime_ns:
-                os.utime(full, ns=(saved.mtime_ns, saved.mtime_ns))
+                os.utime(folder, ns=(saved.mtime_ns, saved.mtime_ns))
             if stat.S_IMODE(status.st_mode) != saved.mode:
-                full.chmod(saved.mode)
+                os.fchmod(folder, saved.mode)
 
     def _note(self, rewritten: dict[str, SavedFile]) -> None:
         """Store the new times, so that restored files are not copied again before the next turn."""
@@ -296,14 +297,25 @@ def _sweep(copies: Path, keep: set[int]) -> None:
             copy.unlink()
 
 
+def _sync_files(tree: Tree, files: Mapping[str, os.stat_result]) -> None:
+    for path, status in files.items():
+        with suppress(FileNotFoundError), closing(tree.open(path, status)) as file:
+            os.fsync(file)
+
+
 def _changed(before: Listing, after: Listing) -> list[str]:
-    """The files that were written between the two. One that was created or removed is as it was at some moment."""
-    earlier = _times(before)
-    return [path for path, times in _times(after).items() if earlier.get(path, times) != times]
+    """What was written or replaced between the two. Engines create and remove temporary files between turns: one that
+    is in one listing only is as it was at some moment.
+    """
+    earlier = _states(before)
+    return [path for path, state in _states(after).items() if earlier.get(path, state) != state]
 
 
-def _times(listing: Listing) -> dict[str, tuple[int, int, int]]:
-    return {path: (each.st_ino, each.st_size, each.st_ctime_ns) for path, each in listing.files.items()}
+def _states(listing: Listing) -> dict[str, tuple[int, ...]]:
+    """What tells that an entry was written or replaced. The times of a folder change with each entry."""
+    entries = {path: (each.st_ino, each.st_size, each.st_ctime_ns) for path, each in listing.files.items()}
+    others = listing.folders | listing.links | listing.specials
+    return entries | {path: (each.st_ino, stat.S_IFMT(each.st_mode)) for path, each in others.items()}
 
 
 def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:
@@ -323,15 +335,10 @@ def _folder(status: os.stat_result) -> SavedFolder:
     return SavedFolder(mode=stat.S_IMODE(status.st_mode), mtime_ns=status.st_mtime_ns)
 
 
-def _links(home: Path, listing: Listing) -> Iterator[tuple[str, SavedLink]]:
+def _links(tree: Tree, listing: Listing) -> Iterator[tuple[str, SavedLink]]:
     for path, status in listing.links.items():
         with suppress(FileNotFoundError):
-            yield path, SavedLink(target=_target(home / path), mtime_ns=status.st_mtime_ns)
-
-
-def _target(link: Path) -> str:
-    """Unchanged; a `Path` would normalize it."""
-    return os.readlink(link)  # noqa: PTH115
+            yield path, SavedLink(target=read_link(*tree.at(path)), mtime_ns=status.st_mtime_ns)
 
 
 def _horizon_ns(folder: Path) -> int:
@@ -339,32 +346,10 @@ def _horizon_ns(folder: Path) -> int:
 
     By the clock of the file system, which may be on another machine.
     """
-    with _opened(os.open(folder / "clock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
+    with closing(os.open(folder / "clock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)) as fd:
         os.utime(fd)
         now_ns = os.fstat(fd).st_ctime_ns
     return now_ns - (_TICK_NS if now_ns % 1_000_000 else _COARSE_TICK_NS)
-
-
-def _open_locked(path: Path) -> int:
-    """Open a file for reading, even if its engine has made it unreadable."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(path, flags)
-    except PermissionError:
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        path.chmod(mode | stat.S_IRUSR)
-        try:
-            return os.open(path, flags)
-        finally:
-            path.chmod(mode)
-
-
-@contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager

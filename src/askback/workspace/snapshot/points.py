@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from askback.files.copies import CopyRefused, TreeCopy, stays_inside
-from askback.process.snapshot import manifest
-from askback.process.snapshot.manifest import Manifest, SnapshotDamaged
+from askback.fs.copies import CopyRefused, TreeCopy, stays_inside
+from askback.workspace.snapshot import manifest
+from askback.workspace.snapshot.manifest import Manifest, SnapshotDamaged
 
 MAX_BYTES = 1_000_000_000
 """The size of all copies that are kept for the points of one run."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
-from askback.engines.answers.messages import MAX_ASKED
 from askback.engines.base import (
     Asked,
     Completed,
@@ -27,6 +26,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
+from askback.engines.messages import MAX_ASKED
 from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, literal_blocks, words_of
 from askback.engines.protocols.elicitation import DECLINED, Questionnaire, read_form, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at

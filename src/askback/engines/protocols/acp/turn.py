@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.runs import Usage
-from askback.engines.answers.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.base import AssistantMessage, EngineEvent, Reply, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
+from askback.engines.messages import MAX_ID, Messages, Pieces, Recent
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
 from askback.text.json_text import clean
 

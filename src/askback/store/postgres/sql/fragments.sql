@@ -43,3 +43,45 @@ LATERAL (
     SELECT ordinality - 1 AS key, each.value::bigint AS value
     FROM jsonb_array_elements_text(webhooks.remind_after::jsonb) WITH ORDINALITY AS each (value, ordinality)
 )
+
+-- name: share
+CASE
+    WHEN parties.party = '' THEN NULL
+    WHEN jsonb_exists(:named::jsonb, parties.party) THEN (:named::jsonb ->> parties.party)::bigint
+    ELSE :usual::bigint
+END
+
+-- name: is_waiting
+jobs.status < 'doing'
+
+-- name: lane
+(jobs.queue_name || '')
+
+-- name: party
+coalesce(jobs.args ->> 'party', '') COLLATE "C"
+
+-- A fetched job is justified for a moment, until the run is claimed, and then as long as a worker holds the run.
+-- name: is_stalled
+jobs.status = 'doing'
+    AND (
+        jobs.worker_id IS NULL
+        OR NOT EXISTS (
+            SELECT 1 FROM procrastinate_events AS events
+            WHERE events.job_id = jobs.id AND events.type = 'started' AND events.at > now() - make_interval(secs => :claim_sec)
+        )
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM runs
+        WHERE runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint + 1 AND runs.worker IS NOT NULL
+    )
+
+-- name: has_no_job
+runs.state = 'queued'
+    AND NOT EXISTS (
+        SELECT 1 FROM procrastinate_jobs AS jobs
+        WHERE jobs.args ->> 'run' = runs.id AND (jobs.args ->> 'epoch')::bigint = runs.epoch
+            AND jobs.status IN ('todo', 'doing')
+    )
+
+-- name: is_old
+workers.last_heartbeat < now() - make_interval(secs => :worker_sec)

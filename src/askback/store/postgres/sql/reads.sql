@@ -1,12 +1,27 @@
 -- A job that a worker has fetched is as good as claimed. One that is outdated is still there: its epoch is not the run's.
+-- Reads the whole queue: workers use `fetch` instead.
 -- name: queued
-SELECT runs.doc
-FROM procrastinate_jobs AS jobs
-    JOIN runs ON runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint AND runs.state = 'queued'
-WHERE jobs.status = 'todo'
-    AND runs.owner IN (SELECT value FROM jsonb_array_elements_text(:owners::jsonb))
-    AND runs.engine NOT IN (SELECT value FROM jsonb_array_elements_text(:without_engines::jsonb))
-ORDER BY jobs.priority DESC, jobs.id
+WITH heads AS (
+    SELECT jobs.id, jobs.priority, coalesce(runs.creator, '') AS party, runs.doc,
+        row_number() OVER (PARTITION BY runs.creator ORDER BY jobs.priority DESC, jobs.id) AS place,
+        row_number() OVER (PARTITION BY runs.creator, jobs.priority ORDER BY jobs.id) AS round
+    FROM procrastinate_jobs AS jobs
+        JOIN runs ON runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint AND runs.state = 'queued'
+    WHERE jobs.status = 'todo'
+        AND runs.owner IN (SELECT value FROM jsonb_array_elements_text(:owners::jsonb))
+        AND runs.engine NOT IN (SELECT value FROM jsonb_array_elements_text(:without_engines::jsonb))
+),
+rooms AS MATERIALIZED (
+    SELECT parties.party, {share} - (
+        SELECT count(*) FROM runs WHERE worker IS NOT NULL AND creator = parties.party
+    ) AS room
+    FROM (SELECT DISTINCT party FROM heads) AS parties
+)
+SELECT rooms.room IS NULL OR heads.place <= rooms.room AS allowed, heads.doc
+FROM heads
+    JOIN rooms ON rooms.party = heads.party
+    LEFT JOIN queue_service AS service ON service.party = heads.party AND service.priority = heads.priority
+ORDER BY allowed DESC, heads.priority DESC, heads.round, service.served NULLS FIRST, heads.id
 LIMIT :limit
 
 -- name: longest_queued

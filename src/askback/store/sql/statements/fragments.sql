@@ -72,3 +72,12 @@ json_each(webhooks.remind_after)
         )
     FROM webhooks WHERE webhooks.number = deliveries.webhook
 )
+
+-- How many slots the row of `parties` may have; NULL: no limit. `:named` has those of single tokens, as JSON.
+-- name: share
+CASE
+    WHEN parties.party = '' THEN NULL
+    WHEN EXISTS (SELECT 1 FROM json_each(:named) AS named WHERE named.key = parties.party)
+    THEN (SELECT named.value FROM json_each(:named) AS named WHERE named.key = parties.party)
+    ELSE :usual
+END

@@ -4,6 +4,9 @@ SELECT doc FROM runs WHERE id = ?
 -- name: number
 SELECT number FROM runs WHERE id = ?
 
+-- name: existing
+SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: check_labels
 SELECT 1 FROM runs WHERE id = :id AND {has_labels}
 
@@ -106,28 +109,64 @@ FROM (
 WHERE interactions.number = found.number AND runs.number = interactions.run
 ORDER BY interactions.answered_at DESC, interactions.number DESC
 
--- Each owner's queue has one lane per engine. Only the head of each lane is read, never the whole queue.
+-- Each owner's queue has one lane per engine and party. Only the head of each lane is read, never the whole queue.
+-- `room`: how many further slots a party may have. What exceeds it comes last.
 -- name: queued
-WITH RECURSIVE lanes (owner, engine) AS (
-    SELECT owners.value, (SELECT min(engine) FROM queue WHERE owner = owners.value)
-    FROM json_each(:owners) AS owners
-    UNION ALL
-    SELECT owner, (SELECT min(engine) FROM queue WHERE queue.owner = lanes.owner AND engine > lanes.engine)
-    FROM lanes
-    WHERE engine IS NOT NULL
-)
-SELECT runs.doc
-FROM lanes CROSS JOIN queue CROSS JOIN runs
-WHERE lanes.engine IS NOT NULL
-    AND lanes.engine NOT IN (SELECT value FROM json_each(:without_engines))
-    AND queue.position IN (
-        SELECT position FROM queue AS lane
-        WHERE lane.owner = lanes.owner AND lane.engine = lanes.engine
-        ORDER BY priority DESC, position LIMIT :limit
+WITH RECURSIVE lanes (owner, engine, party) AS (
+    SELECT queue.owner, queue.engine, queue.party
+    FROM json_each(:owners) AS owners CROSS JOIN queue
+    WHERE queue.position = (
+        SELECT position FROM queue AS first
+        WHERE first.owner = owners.value
+        ORDER BY first.engine, first.party LIMIT 1
     )
-    AND runs.number = queue.run
-ORDER BY queue.priority DESC, queue.position
-LIMIT :limit
+    UNION ALL
+    SELECT queue.owner, queue.engine, queue.party
+    FROM lanes CROSS JOIN queue
+    WHERE queue.position = coalesce(
+        (
+            SELECT position FROM queue AS next
+            WHERE next.owner = lanes.owner AND next.engine = lanes.engine AND next.party > lanes.party
+            ORDER BY next.party LIMIT 1
+        ),
+        (
+            SELECT position FROM queue AS next
+            WHERE next.owner = lanes.owner AND next.engine > lanes.engine
+            ORDER BY next.engine, next.party LIMIT 1
+        )
+    )
+),
+rooms AS MATERIALIZED (
+    SELECT party, {share} - (
+        SELECT count(*) FROM runs INDEXED BY runs_held_by_creator WHERE worker IS NOT NULL AND creator = parties.party
+    ) AS room
+    FROM (SELECT DISTINCT party FROM lanes) AS parties
+),
+heads AS (
+    SELECT queue.position, queue.run, queue.priority, queue.party,
+        row_number() OVER (PARTITION BY queue.party ORDER BY queue.priority DESC, queue.position) AS place,
+        row_number() OVER (PARTITION BY queue.party, queue.priority ORDER BY queue.position) AS round
+    FROM lanes CROSS JOIN queue
+    WHERE lanes.engine NOT IN (SELECT value FROM json_each(:without_engines))
+        AND queue.position IN (
+            SELECT position FROM queue AS lane
+            WHERE lane.owner = lanes.owner AND lane.engine = lanes.engine AND lane.party = lanes.party
+            ORDER BY priority DESC, position LIMIT :limit
+        )
+),
+found AS (
+    SELECT heads.run, rooms.room IS NULL OR heads.place <= rooms.room AS allowed,
+        heads.priority, heads.round, coalesce(queue_service.served, 0) AS served, heads.position
+    FROM heads
+        CROSS JOIN rooms ON rooms.party = heads.party
+        LEFT JOIN queue_service ON queue_service.party = heads.party AND queue_service.priority = heads.priority
+    ORDER BY allowed DESC, heads.priority DESC, round, served, position
+    LIMIT :limit
+)
+SELECT found.allowed, runs.doc
+FROM found CROSS JOIN runs
+WHERE runs.number = found.run
+ORDER BY allowed DESC, priority DESC, round, served, position
 
 -- name: longest_queued
 SELECT runs.doc
@@ -139,6 +178,19 @@ LIMIT 1
 
 -- name: held
 SELECT doc FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL ORDER BY number
+
+-- name: held_by
+SELECT doc FROM runs
+WHERE worker IS NOT NULL AND worker IN (SELECT value FROM json_each(:workers))
+ORDER BY number
+
+-- name: workers
+SELECT DISTINCT worker FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL
+
+-- name: held_by_token
+SELECT creator, count(*) FROM runs INDEXED BY runs_held_by_creator
+WHERE worker IS NOT NULL AND creator IS NOT NULL
+GROUP BY creator
 
 -- name: overdue
 SELECT runs.doc

@@ -1,0 +1,4 @@
+"""Who may call: tokens, sessions, invitations, failed sign-ins, and push devices.
+
+Does not know HTTP routes; `http.auth` asks here. Start with `grants`, which has the rights of a caller.
+"""

@@ -1,0 +1,88 @@
+"""Work in the background: how loops outlive an outage, and how threads are started.
+
+A program lasts longer than a database, a disk or a machine that is short of threads. No outage may end one of its loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from askback.background.outages import OUTAGES
+from askback.core.errors import is_outage, shortage
+
+LONGEST_PAUSE_SEC = 10.0
+
+
+class Pauses:
+    """The pauses between failed attempts: one second, then twice as long each time, up to a limit."""
+
+    def __init__(self, longest_sec: float = LONGEST_PAUSE_SEC) -> None:
+        self._longest_sec = longest_sec
+        self._next_sec = 1.0
+
+    def next_sec(self) -> float:
+        pause_sec, self._next_sec = self._next_sec, min(2 * self._next_sec, self._longest_sec)
+        return pause_sec
+
+    def reset(self) -> None:
+        self._next_sec = 1.0
+
+
+async def keep_trying(
+    attempt: Callable[[], Awaitable[bool | None]],
+    log: logging.Logger,
+    failing: str,
+    *,
+    longest_pause_sec: float = LONGEST_PAUSE_SEC,
+) -> None:
+    """Call `attempt` again and again, until it returns True. After an outage, pause and continue; `failing` is logged.
+
+    Other errors are raised: they are bugs.
+    """
+    pauses = Pauses(longest_pause_sec)
+    while True:
+        try:
+            if await attempt():
+                return
+            pauses.reset()
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            OUTAGES.failed(log, failing, error)
+            await asyncio.sleep(pauses.next_sec())
+
+
+def keep_trying_in_thread(
+    attempt: Callable[[], None],
+    log: logging.Logger,
+    failing: str,
+    *,
+    closing: threading.Event,
+    longest_pause_sec: float = LONGEST_PAUSE_SEC,
+) -> None:
+    """Call `attempt` again and again until `closing` is set. No error ends this: nobody would start the thread again."""
+    pauses = Pauses(longest_pause_sec)
+    while not closing.is_set():
+        try:
+            attempt()
+            pauses.reset()
+        except Exception as error:
+            OUTAGES.failed(log, failing, error, is_bug=not is_outage(error))
+            closing.wait(pauses.next_sec())
+
+
+def start_thread(target: Callable[..., object], *args: Any, name: str) -> threading.Thread:
+    """Start a daemon thread: one that hangs does not delay the end of the program.
+
+    Raises `Unavailable` while the system has no thread for it. Count or store the thread only after this.
+    """
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise shortage(error) from error
+    return thread

@@ -1,1 +1,0 @@
-"""Finds the marker, questions and outputs in assistant messages."""

@@ -1,0 +1,329 @@
+"""Walks trees that an engine can write to, even while it is alive and swaps folders for links or for each other.
+
+Only the top is opened by its path, in a folder that no engine can write to. Every other folder and file is opened relative
+to the descriptor of the folder that listed it, without following a link and without `..`, and must be the very entry that
+was listed. Whatever else is there is treated as removed. Modes are changed only through descriptors.
+"""
+
+# pathlib cannot work relative to a directory descriptor.
+# ruff: noqa: PTH101
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+LINK = frozenset((errno.ELOOP, errno.EMLINK))
+"""What `O_NOFOLLOW` reports for a symlink; it depends on the system."""
+_OTHER_TYPE = LINK | {errno.ENOTDIR, errno.ENXIO, errno.ENODEV}
+_MAX_OPEN = 64
+"""How many folders of one tree are open at a time."""
+_MAX_PATH = 4096
+"""Characters of a path below the top. It bounds the depth, and with it the memory for all paths of a tree."""
+
+
+class EntryReplaced(FileNotFoundError):
+    """Something else is where a file or folder was listed, or it is on another file system."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(errno.ENOENT, "it is no longer what was listed", name)
+
+
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_folder(above: int, name: str) -> int:
+    """Open a folder inside an open folder. Raises `NotADirectoryError` for anything else, including symlinks."""
+    try:
+        return os.open(name, FOLDER, dir_fd=above)
+    except OSError as error:
+        if error.errno in LINK:
+            raise NotADirectoryError(errno.ENOTDIR, "it is a symlink", name) from None
+        raise
+
+
+def open_file(above: int, name: str, listed: os.stat_result, *, unlock: bool = False) -> int:
+    """Open the regular file that was listed. `unlock`: even if its engine has made it unreadable."""
+    try:
+        fd = os.open(name, FILE, dir_fd=above)
+    except PermissionError:
+        if not unlock:
+            raise
+        fd, mode = open_locked(above, name, FILE, stat.S_IRUSR, listed)
+        os.fchmod(fd, mode)
+    except OSError as error:
+        if error.errno not in _OTHER_TYPE:
+            raise
+        raise EntryReplaced(name) from None
+    _check(fd, name, listed)
+    return fd
+
+
+def read_link(above: int, name: str) -> str:
+    """Where a symlink leads, unchanged: a `Path` would normalize it."""
+    try:
+        return os.readlink(name, dir_fd=above)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise EntryReplaced(name) from None
+
+
+def open_locked(above: int, name: str, flags: int, need: int, listed: os.stat_result | None = None) -> tuple[int, int]:
+    """Add the permissions `need` to a file or folder that cannot be opened, and open it. Returns its mode before as well."""
+    if not hasattr(os, "O_PATH"):
+        mode = stat.S_IMODE(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+        os.chmod(name, mode | need, dir_fd=above, follow_symlinks=False)
+        return os.open(name, flags, dir_fd=above), mode
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | flags & os.O_DIRECTORY, dir_fd=above)
+    with closing(held):
+        mode = stat.S_IMODE(os.fstat(held).st_mode)
+        if listed is not None and not _is_same(os.fstat(held), listed):
+            raise EntryReplaced(name)
+        # fchmod does not work on an O_PATH descriptor, but chmod on its /proc name does. That name is this very entry.
+        place = f"/proc/self/fd/{held}"
+        os.chmod(place, mode | need)
+        return os.open(place, flags & ~os.O_NOFOLLOW), mode
+
+
+def _check(fd: int, name: str, listed: os.stat_result) -> os.stat_result:
+    """Close the descriptor and raise `EntryReplaced` unless it is what was listed."""
+    status = os.fstat(fd)
+    if not _is_same(status, listed):
+        os.close(fd)
+        raise EntryReplaced(name)
+    return status
+
+
+def _is_same(status: os.stat_result, listed: os.stat_result) -> bool:
+    return (status.st_ino, status.st_dev, stat.S_IFMT(status.st_mode)) == (
+        listed.st_ino,
+        listed.st_dev,
+        stat.S_IFMT(listed.st_mode),
+    )
+
+
+class Folder:
+    """A folder of a walk, open until the walk continues."""
+
+    __slots__ = ("below", "fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        """Relative to the top, which is ''."""
+        self.fd = fd
+        self.below: list[tuple[str, os.stat_result]] = []
+
+    def entries(self) -> Iterator[tuple[str, os.stat_result]]:
+        """The entries, in no order. One that was removed meanwhile is left out."""
+        with os.scandir(self.fd) as found:
+            for entry in found:
+                try:
+                    yield entry.name, entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+
+    def sorted_entries(self, most: int) -> Iterator[tuple[str, os.stat_result]]:
+        """`most` of the entries by name: one folder can have more than fit into memory."""
+        with os.scandir(self.fd) as found:
+            chosen = sorted(itertools.islice(found, most), key=lambda entry: entry.name)
+        for entry in chosen:
+            with suppress(FileNotFoundError):
+                yield entry.name, entry.stat(follow_symlinks=False)
+
+    @property
+    def depth(self) -> int:
+        """0 for the top."""
+        return self.path.count("/") + 1 if self.path else 0
+
+    def place(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path else name
+
+    def descend(self, name: str, status: os.stat_result) -> None:
+        """Let the walk continue in this folder."""
+        self.below.append((self.place(name), status))
+
+
+def _unless_gone(path: str, error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+class Tree:
+    """The folders of a tree by their paths below its top, which is open."""
+
+    def __init__(self, top: int, status: os.stat_result, need: int = 0, *, mounts: bool = False) -> None:
+        """`need`: permissions that are added to each folder that lacks them. `mounts`: enter other file systems, too."""
+        self._need = need
+        self.listed = {"": status}
+        """What each known folder was when it was listed, before permissions were added."""
+        self._trail = [("", top)]
+        """The folder that was opened last, and some of those above it."""
+        self._device = None if mounts else status.st_dev
+        self._unlocked: dict[str, int] = {}
+        """The original modes of folders that were given more permissions."""
+        self._add_permissions("", top, stat.S_IMODE(status.st_mode))
+
+    def walk(
+        self,
+        path: str = "",
+        listed: os.stat_result | None = None,
+        *,
+        remember: bool = False,
+        failed: Callable[[str, OSError], None] = _unless_gone,
+    ) -> Iterator[Folder]:
+        """Every folder that was reached by `Folder.descend`, before its subfolders. Without recursion, at any depth.
+
+        `remember`: the folders can be opened later. `failed` is called for a folder that cannot be entered.
+        """
+        pending = [(path, listed or self.listed[path])]
+        while pending:
+            at, status = pending.pop()
+            if not remember:
+                self._forget_all_but_above(at)
+            try:
+                folder = Folder(at, self.enter(at, status))
+            except OSError as error:
+                failed(at, error)
+                continue
+            yield folder
+            pending += reversed(folder.below)
+
+    def enter(self, path: str, listed: os.stat_result) -> int:
+        """Open a folder that was listed just now."""
+        self.listed[path] = listed
+        if len(path) > _MAX_PATH:
+            raise OSError(errno.ENAMETOOLONG, "its folders are nested too deep", f"{path[:100]}…")
+        return self.folder(path)
+
+    def reach(self, path: str) -> int:
+        """Open a folder that was not listed, as it is now."""
+        parts = path.split("/") if path else []
+        for above in itertools.accumulate(parts, "{}/{}".format):
+            self.enter(above, self.stat(above))
+        return self.folder(path)
+
+    def folder(self, path: str) -> int:
+        """The descriptor of a known folder, open until the next call. Raises `EntryReplaced`."""
+        trail = self._trail
+        while not _is_within(path, trail[-1][0]):
+            os.close(trail.pop()[1])
+        at, fd = trail[-1]
+        for name in path[len(at) :].strip("/").split("/") if path != at else ():
+            at = f"{at}/{name}" if at else name
+            fd = self._step(fd, name, at)
+            trail.append((at, fd))
+            if len(trail) > _MAX_OPEN:
+                os.close(trail.pop(1)[1])
+        return fd
+
+    def at(self, path: str) -> tuple[int, str]:
+        """The descriptor of the folder that has an entry, and the entry's name."""
+        above, _, name = path.rpartition("/")
+        return self.folder(above), name
+
+    def stat(self, path: str) -> os.stat_result:
+        above, name = self.at(path)
+        return os.stat(name, dir_fd=above, follow_symlinks=False)
+
+    def open(self, path: str, listed: os.stat_result, *, unlock: bool = False) -> int:
+        """Open the regular file that was listed."""
+        return open_file(*self.at(path), listed, unlock=unlock)
+
+    def make_folder(self, path: str) -> None:
+        above, name = self.at(path)
+        os.mkdir(name, 0o700, dir_fd=above)
+        self.listed[path] = os.stat(name, dir_fd=above, follow_symlinks=False)
+
+    def lock_again(self) -> None:
+        """Restore the modes of the folders that were given more permissions, deepest first."""
+        while self._unlocked:
+            path, mode = self._unlocked.popitem()
+            with suppress(FileNotFoundError):
+                os.fchmod(self.folder(path), mode)
+
+    def close(self) -> None:
+        while self._trail:
+            os.close(self._trail.pop()[1])
+
+    def _forget_all_but_above(self, path: str) -> None:
+        while not _is_within(path, next(reversed(self.listed))):
+            self.listed.popitem()
+
+    def _step(self, above: int, name: str, path: str) -> int:
+        listed = self.listed.get(path)
+        if listed is None or name in ("", ".", "..") or self._device not in (None, listed.st_dev):
+            raise EntryReplaced(path)
+        try:
+            fd = open_folder(above, name)
+        except NotADirectoryError:
+            raise EntryReplaced(path) from None
+        except PermissionError:
+            if not self._need:
+                raise
+            fd, mode = open_locked(above, name, FOLDER, self._need, listed)
+            self._unlocked.setdefault(path, mode)
+        self._add_permissions(path, fd, stat.S_IMODE(_check(fd, path, listed).st_mode))
+        return fd
+
+    def _add_permissions(self, path: str, fd: int, mode: int) -> None:
+        if mode & self._need != self._need:
+            with suppress(PermissionError):
+                os.fchmod(fd, mode | self._need)
+                self._unlocked.setdefault(path, mode)
+
+
+def _is_within(path: str, above: str) -> bool:
+    return path == above or not above or path.startswith(f"{above}/")
+
+
+@contextmanager
+def open_tree(base: Path, *names: str, need: int = 0, mounts: bool = False) -> Iterator[Tree]:
+    """Open the tree `names` below `base`. An engine must not be able to replace `base` itself.
+
+    Raises `FileNotFoundError`, and `NotADirectoryError` for anything but a folder.
+    """
+    top = os.open(base, FOLDER)
+    status = os.fstat(top)
+    for name in names:
+        with closing(top):
+            status = os.stat(name, dir_fd=top, follow_symlinks=False)
+            try:
+                top = open_folder(top, name)
+            except PermissionError:
+                if not need:
+                    raise
+                top, _ = open_locked(top, name, FOLDER, need, status)
+    tree = Tree(top, status, need, mounts=mounts)
+    try:
+        yield tree
+    finally:
+        tree.close()
+
+
+def matching(base: Path, pattern: str) -> list[str]:
+    """The paths below `base` that match a pattern, in which `*` stands for one name, or a part of it."""
+    found: list[str] = []
+    parts = pattern.split("/")
+    with suppress(FileNotFoundError, NotADirectoryError), open_tree(base) as tree:
+        for folder in tree.walk():
+            for name, status in folder.entries():
+                if not fnmatchcase(name, parts[folder.depth]):
+                    continue
+                if folder.depth + 1 == len(parts):
+                    found.append(folder.place(name))
+                elif stat.S_ISDIR(status.st_mode):
+                    folder.descend(name, status)
+    return sorted(found)

@@ -1,0 +1,128 @@
+"""The rows of an SQLite file that somebody else may have prepared: each is decoded by our types before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from askback.core.errors import RefusalCode, Unavailable
+from askback.core.events import EventType
+from askback.core.interactions import InteractionOutcome
+from askback.core.run_ids import require_run_id
+from askback.core.runs import RunState
+from askback.core.webhooks import DeliveryReason, WebhookKind
+from askback.store.sql import rows
+from askback.store.sqlite.moving import known_columns
+
+Row = Mapping[str, Any]
+
+TABLES = (
+    "runs",
+    "requests",
+    "results",
+    "interactions",
+    "events",
+    "idempotency_keys",
+    "run_labels",
+    "webhooks",
+    "deliveries",
+    "daily_runs",
+    "chat_messages",
+    "audit",
+    "file_store",
+)
+"""In the order of their references."""
+MAX_NUMBER = 2**62
+"""Above all that a server can have counted. Further rows need numbers above those that are imported."""
+
+
+def check(table: str, row: Row) -> None:
+    """Raises `Unavailable` for a row that no version of Askback has written."""
+    try:
+        for name, kinds in known_columns(table).items():
+            _check_value(name, row[name], kinds)
+        if (decode := _DECODERS.get(table)) is not None:
+            decode(row)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise refused(table, error) from error
+
+
+def refused(table: str, error: Exception) -> Unavailable:
+    reason = " ".join(str(error).split())[:300]
+    message = (
+        f"a row of `{table}` in the SQLite file cannot be imported: {reason}. Nothing was imported; repair the file, or"
+        " restore a backup of the folder"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _check_value(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if type(value) not in kinds:
+        raise TypeError(f"{name} has a value of the type {type(value).__name__}")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(f"{name} contains U+0000")
+    if isinstance(value, int) and name in ("number", "run", "webhook") and not 0 <= value < MAX_NUMBER:
+        raise ValueError(f"{name} is {value}")
+    if isinstance(value, int) and (name == "at" or name.endswith("_at")):
+        rows.moment(value)
+
+
+def _check_run(row: Row) -> None:
+    run = rows.load_run(row["doc"])
+    require_run_id(row["id"])
+    if (run.id, run.state) != (row["id"], row["state"]):
+        raise ValueError(f"the document of run {row['id']} is that of another run or state")
+    if run.kept is not None and not run.kept.startswith(f"runs/{run.id}/"):
+        raise ValueError(f"run {run.id} names the files of another run")
+
+
+def _check_request(row: Row) -> None:
+    request = rows.load_request(row["input"], row["parameter"], row["env"])
+    _check_objects(request.input, request.parameter)
+
+
+def _check_interaction(row: Row) -> None:
+    interaction = rows.load_interaction(row["doc"])
+    if interaction.interaction_id != row["interaction_id"]:
+        raise ValueError("the document of an interaction is that of another one")
+    InteractionOutcome(row["outcome"])
+
+
+def _check_event(row: Row) -> None:
+    EventType(row["type"])
+    _check_objects(rows.load(row["data"]))
+
+
+def _check_webhook(row: Row) -> None:
+    WebhookKind(row["kind"])
+    for state in filter(None, (row["states"] or "").split(",")):
+        RunState(state)
+    _check_objects(rows.load(row["labels"] or "{}"))
+    msgspec.json.decode(row["remind_after"] or "[]", type=list[int])
+
+
+def _check_delivery(row: Row) -> None:
+    DeliveryReason(row["reason"])
+    for state in filter(None, (row["old"], row["new"])):
+        RunState(state)
+    if row["doc"] is not None:
+        rows.load_run(row["doc"])
+
+
+def _check_objects(*values: object) -> None:
+    if not all(isinstance(value, dict) for value in values):
+        raise TypeError("a document is no JSON object")
+
+
+_DECODERS: Mapping[str, Callable[[Row], object]] = {
+    "runs": _check_run,
+    "requests": _check_request,
+    "results": lambda row: rows.load(row["data"]),
+    "interactions": _check_interaction,
+    "events": _check_event,
+    "webhooks": _check_webhook,
+    "deliveries": _check_delivery,
+    "daily_runs": lambda row: RunState(row["state"]),
+}

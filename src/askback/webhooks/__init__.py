@@ -1,1 +1,0 @@
-"""Webhooks: message formats, sending, delivery with retries."""

@@ -1,1 +1,0 @@
-"""Executing runs: claims, turns, deadlines, retention. Connected to the rest only through the store."""
