@@ -9,7 +9,7 @@ from askback.app.fleet import make_fleet, make_offering
 from askback.app.notifications import make_digests, make_notifications
 from askback.app.parts import Parts
 from askback.app.telegram import make_bot
-from askback.catalog.engines import EnginesHere
+from askback.catalog.engines import EngineCatalog
 from askback.catalog.models import ModelLists
 from askback.cluster.fleet import Fleet
 from askback.cluster.fleet_engines import FleetEngines
@@ -99,7 +99,7 @@ def assembled(parts: Parts) -> App:
 def _service(
     parts: Parts, recovery: Recovery, deletion: Deletion, prewarming: Prewarming, fleet: Fleet | None
 ) -> Service:
-    engines = EnginesHere(
+    engines = EngineCatalog(
         engines=parts.engines,
         setups=parts.setups,
         source=parts.probes if fleet is None else FleetEngines(fleet, parts.probes if parts.role.executes else None),
@@ -130,7 +130,7 @@ def _service(
     )
 
 
-def _submissions(parts: Parts, engines: EnginesHere, prewarming: Prewarming) -> Submissions:
+def _submissions(parts: Parts, engines: EngineCatalog, prewarming: Prewarming) -> Submissions:
     inheritance = Inheritance(
         store=parts.store,
         workspaces=parts.workspaces,

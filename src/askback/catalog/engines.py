@@ -24,7 +24,7 @@ class EngineReport:
     installed: Installed | None
 
 
-class EnginesHere:
+class EngineCatalog:
     """The known engines, as configured and installed on this machine."""
 
     def __init__(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from askback.background.pools import Checkpoint, Pools
-from askback.catalog.engines import EnginesHere
+from askback.catalog.engines import EngineCatalog
 from askback.cluster.instances import Programs
 from askback.cluster.recovery import Recovery
 from askback.core.actors import ASKBACK, Actor
@@ -85,7 +85,7 @@ class Service:
         *,
         store: RunStore,
         library: Library,
-        engines: EnginesHere,
+        engines: EngineCatalog,
         workspaces: Workspaces,
         owner: Callable[[], str],
         programs: Programs,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from askback.background.pools import Pools
-from askback.catalog.engines import EnginesHere
+from askback.catalog.engines import EngineCatalog
 from askback.core import lifecycle
 from askback.core.actors import ASKBACK, Actor
 from askback.core.audit import Action, entry
@@ -133,7 +133,7 @@ class Submissions:
         *,
         store: RunStore,
         library: Library,
-        engines: EnginesHere,
+        engines: EngineCatalog,
         workspaces: Workspaces,
         inheritance: Inheritance,
         pools: Pools,

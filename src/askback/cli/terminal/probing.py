@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from askback.catalog.engines import EnginesHere
+from askback.catalog.engines import EngineCatalog
 from askback.cli import layout
 from askback.text.formatting import one_line
 
 
 @contextmanager
-def probing_shown(engines: EnginesHere) -> Iterator[None]:
+def probing_shown(engines: EngineCatalog) -> Iterator[None]:
     """During the block, a terminal shows which engine is asked for its version. Nothing stays on the screen."""
     if not sys.stderr.isatty():
         yield
