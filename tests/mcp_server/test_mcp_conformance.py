@@ -128,6 +128,6 @@ def test_the_table_says_nothing_that_is_not_so(checks: list[Check]) -> None:
 
 
 def test_the_guide_shows_the_table() -> None:
-    guide = (ROOT / "docs" / "guides" / "mcp.md").read_text()
+    guide = (ROOT / "docs" / "reference" / "mcp.md").read_text()
     assert VERSION in guide
-    assert rendered() in guide, f"put this into docs/guides/mcp.md:\n{rendered()}"
+    assert rendered() in guide, f"put this into docs/reference/mcp.md:\n{rendered()}"
