@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from askback.cli.system_user import system_user
-from askback.core.actors import Actor, Via
+from askback.core.actors import Actor, Channel
 from askback.core.runs import RunState
 from askback.process.tree import Tree
 from support.data_folder import ASK, FINISH, World, run_async
@@ -108,7 +108,7 @@ def test_commands_that_write_are_in_the_audit_log(tmp_path: Path) -> None:
 
 def test_a_user_without_an_entry_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
-    assert system_user() == Actor(name="uid 3999999999", via=Via.CLI)
+    assert system_user() == Actor(name="uid 3999999999", via=Channel.CLI)
 
 
 @pytest.mark.contract("N-1")
@@ -118,7 +118,7 @@ def test_a_hostile_name_stays_on_its_line_and_controls_no_terminal(tmp_path: Pat
 
     async def main() -> None:
         async with world.client() as app:
-            await app.service.reply(run_id, "red", by=Actor(name=name, via=Via.TELEGRAM))
+            await app.service.reply(run_id, "red", by=Actor(name=name, via=Channel.TELEGRAM))
 
     run_async(main)
     shown = askback(world, "show", run_id).stdout

@@ -15,7 +15,7 @@ import pytest
 
 from askback.access.tokens import Tokens
 from askback.core.access import AccessScope
-from askback.core.actors import Actor, Via
+from askback.core.actors import Actor, Channel
 from askback.core.errors import AlreadyClosed
 from askback.core.interactions import Interaction
 from askback.wire import questions as question_wire
@@ -26,7 +26,7 @@ from support.data_folder import waiting as waiting_here
 from support.receiver import ALLOWED, Receiver, receiving
 from support.server import Server
 
-ANNA = Actor(name="anna", via=Via.TELEGRAM)
+ANNA = Actor(name="anna", via=Channel.TELEGRAM)
 HOSTILE = "<script>alert(1)</script> anna"
 
 
@@ -201,7 +201,7 @@ def test_of_many_at_once_one_wins_and_the_others_learn_its_name(tmp_path: Path) 
     async def main() -> None:
         async with world.working() as app:
             run = await waiting_here(app, (await submit(app, skill)).id)
-            people = [Actor(name=f"person {number}", via=via) for number in range(3) for via in Via]
+            people = [Actor(name=f"person {number}", via=via) for number in range(3) for via in Channel]
             tried = [app.service.reply(run.id, "red", "colour", by=each) for each in people]
             got = await asyncio.gather(*tried, return_exceptions=True)
             (winner,) = [each for each, how in zip(people, got, strict=True) if not isinstance(how, BaseException)]

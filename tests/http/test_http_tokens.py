@@ -15,7 +15,7 @@ import pytest
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Token
 from askback.core.access import AccessScope
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.fs.records import FileRecords
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
@@ -186,10 +186,10 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "token-uses.json"
     uses = TokenUses(FileRecords(tmp_path), lambda: now)
-    uses.note("a", Via.API)
-    uses.note("revoked", Via.API)
+    uses.note("a", Channel.API)
+    uses.note("revoked", Channel.API)
     now += timedelta(minutes=1)
-    uses.note("a", Via.PAGE)
+    uses.note("a", Channel.PAGE)
     assert not path.exists()
     uses.flush(lambda: frozenset({"a", "b"}))
     written = path.read_bytes()
@@ -198,7 +198,7 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
     found = TokenUses(FileRecords(tmp_path), lambda: now)
     use = found.last("a")
     assert use is not None
-    assert (use.at, use.via) == (now, Via.PAGE)
+    assert (use.at, use.via) == (now, Channel.PAGE)
     assert found.last("b") is None
     assert found.last("revoked") is None
 
@@ -208,7 +208,7 @@ def test_a_damaged_file_of_uses_stops_nobody(tmp_path: Path) -> None:
     path.write_text("{")
     uses = TokenUses(FileRecords(tmp_path), lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert uses.last("a") is None
-    uses.note("a", Via.API)
+    uses.note("a", Channel.API)
     assert uses.last("a") is not None
 
 

@@ -17,7 +17,7 @@ from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
 from askback.app.links import make_links, make_tokens
 from askback.core.access import AccessScope
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.errors import Unavailable
 from askback.fs.records import FileRecords
 from askback.http.routes.invitations import Invitations
@@ -111,10 +111,10 @@ def test_no_last_use_is_forgotten_while_the_tokens_cannot_be_read(
     records: FileRecords, tokens: TokenDirectory, text: str, half_written: Cut
 ) -> None:
     uses = TokenUses(records, clock)
-    uses.note(digest(text), Via.API)
+    uses.note(digest(text), Channel.API)
     uses.flush(tokens.digests)
     with half_written():
-        uses.note(tokens.main_digest, Via.PAGE)
+        uses.note(tokens.main_digest, Channel.PAGE)
         uses.flush(tokens.digests)
     later = TokenUses(records, clock)
     assert later.last(digest(text)) is not None

@@ -19,7 +19,7 @@ from askback.app import App, delivery_policy, now, opened
 from askback.app.links import make_answer_links
 from askback.app.server import web_server
 from askback.core.access import AccessScope
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.errors import Invalid
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
@@ -306,7 +306,7 @@ def test_an_answer_by_a_link_names_the_recipient_of_the_message(tmp_path: Path) 
                 await over(app, run.id)
                 (closed,) = await app.store.interactions(run.id)
         assert closed.answered_with is not None
-        assert (closed.answered_with.name, closed.answered_with.via) == ("Anna", Via.LINK)
+        assert (closed.answered_with.name, closed.answered_with.via) == ("Anna", Channel.LINK)
 
     run_async(main)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.core.actors import ASKBACK, Actor, Via
+from askback.core.actors import ASKBACK, Actor, Channel
 from askback.core.forms import FormField
 from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run
@@ -107,13 +107,13 @@ def test_the_data_of_a_button_is_short_and_is_read_again(interaction_id: str, in
     ("changes", "line"),
     [
         (
-            {"outcome": "answered", "answered_with": Actor(name="anna", via=Via.PAGE), "response": 3},
+            {"outcome": "answered", "answered_with": Actor(name="anna", via=Channel.PAGE), "response": 3},
             "by anna (page): 3",
         ),
         ({"outcome": "answered", "response": "x"}, "Answered."),
         ({"outcome": "auto_decided", "answered_with": ASKBACK}, "the engine decides itself"),
         ({"outcome": "expired", "answered_with": ASKBACK}, "deadline has passed"),
-        ({"outcome": "canceled", "answered_with": Actor(name="bob", via=Via.CLI)}, "canceled by bob (cli)"),
+        ({"outcome": "canceled", "answered_with": Actor(name="bob", via=Channel.CLI)}, "canceled by bob (cli)"),
         ({"outcome": "canceled", "answered_with": ASKBACK}, "was canceled."),
         ({"outcome": "abandoned"}, "no longer needs an answer"),
     ],
@@ -125,7 +125,7 @@ def test_a_closed_question_says_how_it_ended(changes: dict[str, Any], line: str)
 
 @pytest.mark.parametrize("kind", ["secret", "file", "form"])
 def test_the_answer_to_what_a_chat_does_not_take_is_not_shown(kind: str) -> None:
-    by = Actor(name="anna", via=Via.PAGE)
+    by = Actor(name="anna", via=Channel.PAGE)
     closed = asked(kind=kind, outcome=InteractionOutcome.ANSWERED, response="hunter2", answered_with=by)
     assert not in_chat(closed)
     assert outcome(closed, Texts()) == "✅ Answered by anna (page)."

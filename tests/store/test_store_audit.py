@@ -26,7 +26,7 @@ from lives import (
 )
 from stores import OpenStore
 
-from askback.core.actors import Actor, Via
+from askback.core.actors import Actor, Channel
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome, Question
@@ -46,7 +46,7 @@ from askback.store.base import Store, move
 WARNING = RunWarning(code=WarningCode.ENGINE_LINE_TRUNCATED, message="a line was left out")
 USAGE = Usage(input_tokens=10, output_tokens=5, cached_tokens=2, total_tokens=15)
 
-ANNA = Actor(name="anna", via=Via.API)
+ANNA = Actor(name="anna", via=Channel.API)
 
 
 # Questions.

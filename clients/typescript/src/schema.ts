@@ -11,7 +11,7 @@ export type AccessScope = "submit" | "answer" | "read" | "admin";
 /** What was written. */
 export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
 
-/** Who did something, and by which way. */
+/** Who did something, and through which channel. */
 export interface Actor {
   /** The name of the token, of the link's recipient, or of the user of the server's machine. */
   name: string;
@@ -83,7 +83,7 @@ export interface AuditEntry {
   id: number;
   /** When it was written. */
   at: string;
-  /** Who wrote it, and by which way. */
+  /** Who wrote it, and through which channel. */
   actor: Actor;
   /** What was written. */
   action: Action;
@@ -139,7 +139,7 @@ export interface ClosedInteraction {
   interaction_id: string;
   /** How it ended. */
   outcome: InteractionOutcome;
-  /** Who closed it, and by which way. */
+  /** Who closed it, and through which channel. */
   answered_with: Actor | null;
 }
 
@@ -175,7 +175,7 @@ export interface ClosedQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
-  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  /** Who closed the question, and through which channel. Null while it is pending, and if it is not known. */
   answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
@@ -504,7 +504,7 @@ export interface Interaction {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
-  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  /** Who closed the question, and through which channel. Null while it is pending, and if it is not known. */
   answered_with: Actor | null;
 }
 
@@ -707,7 +707,7 @@ export interface PendingQuestion {
   answered_by: AnsweredBy | null;
   /** When the question ended. */
   answered_at: string | null;
-  /** Who closed the question, and by which way. Null while it is pending, and if it is not known. */
+  /** Who closed the question, and through which channel. Null while it is pending, and if it is not known. */
   answered_with: Actor | null;
   /** The ID of the run. */
   run_id: string;
@@ -1223,7 +1223,7 @@ export interface VersionList {
   next_cursor: null;
 }
 
-/** The way by which somebody reached Askback. */
+/** The channel through which somebody reached Askback. */
 export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "acp" | "askback";
 
 /** What a run may report without failing. */

@@ -1,4 +1,4 @@
-"""When each token was last used, and by which way. In a separate collection: the tokens themselves change rarely."""
+"""When each token was last used, and through which channel. In a separate collection: the tokens themselves change rarely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from askback.access.late_writes import keep_writing
 from askback.background.outages import OUTAGES
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.errors import Unavailable
 from askback.fs.records import Records
 
@@ -22,7 +22,7 @@ class TokenUse:
 
     digest: str
     at: datetime
-    via: Via
+    via: Channel
 
 
 class TokenUses:
@@ -34,7 +34,7 @@ class TokenUses:
         self._noted: dict[str, TokenUse] = {}
         self._is_written = True
 
-    def note(self, token_digest: str, via: Via) -> None:
+    def note(self, token_digest: str, via: Channel) -> None:
         """Remember that the token is being used. Writes nothing."""
         self._noted[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
         self._is_written = False

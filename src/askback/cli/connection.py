@@ -20,7 +20,7 @@ from askback.process.locks import FileLock, is_held
 if TYPE_CHECKING:
     from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
-    from askback.core.actors import Via
+    from askback.core.actors import Channel
     from askback.settings.model import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
@@ -37,7 +37,7 @@ class Server:
     withheld: bool = False
     """Whether the environment has a token, but for the server in ASKBACK_URL."""
 
-    def async_client(self, via: Via | None = None) -> AsyncClient:
+    def async_client(self, via: Channel | None = None) -> AsyncClient:
         """A client of the server. `via`: the protocol that the command serves, for the audit log."""
         from askback.cli.system_user import system_user
         from askback.client import AsyncClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from askback.core.actors import Actor, Via
+from askback.core.actors import Actor, Channel
 
 
 def system_user() -> Actor:
@@ -15,4 +15,4 @@ def system_user() -> Actor:
         name = pwd.getpwuid(number).pw_name
     except KeyError:
         name = ""
-    return Actor(name=name or f"uid {number}", via=Via.CLI)
+    return Actor(name=name or f"uid {number}", via=Channel.CLI)

@@ -1,4 +1,4 @@
-"""Who changes something, and by which way."""
+"""Who changes something, and through which channel."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from askback.core.open_values import OpenValue
 
 
-class Via(OpenValue):
-    """The way by which somebody reached Askback."""
+class Channel(OpenValue):
+    """The channel through which somebody reached Askback."""
 
     API = "api"
     PAGE = "page"
@@ -25,14 +25,14 @@ class Via(OpenValue):
     """Askback itself, for example because a deadline has passed."""
 
 
-_WAYS: dict[str, str] = {
-    Via.API: "by API",
-    Via.PAGE: "on the page",
-    Via.LINK: "by link",
-    Via.CLI: "on the command line",
-    Via.TELEGRAM: "by Telegram",
-    Via.MCP: "by MCP",
-    Via.ACP: "by ACP",
+_IN_WORDS: dict[str, str] = {
+    Channel.API: "by API",
+    Channel.PAGE: "on the page",
+    Channel.LINK: "by link",
+    Channel.CLI: "on the command line",
+    Channel.TELEGRAM: "by Telegram",
+    Channel.MCP: "by MCP",
+    Channel.ACP: "by ACP",
 }
 
 
@@ -44,7 +44,7 @@ class Actor:
     """`name` is that of the token, of the link's recipient, or of the user of the machine."""
 
     name: str
-    via: Via
+    via: Channel
 
     @property
     def plain(self) -> Actor:
@@ -67,11 +67,11 @@ class Caller(Actor):
 
 
 def in_words(name: str, via: str) -> str:
-    """For people, on one line: `anna, by link`. A newer server may have other ways."""
+    """For people, on one line: `anna, by link`. A newer server may have other channels."""
     shown = " ".join(name.split())
     if len(shown) > _MOST_CHARACTERS:
         shown = shown[: _MOST_CHARACTERS - 1] + "…"
-    return shown if via == Via.ASKBACK else f"{shown}, {_WAYS.get(via, f'by {via}')}"
+    return shown if via == Channel.ASKBACK else f"{shown}, {_IN_WORDS.get(via, f'by {via}')}"
 
 
-ASKBACK = Actor(name="askback", via=Via.ASKBACK)
+ASKBACK = Actor(name="askback", via=Channel.ASKBACK)

@@ -78,7 +78,7 @@ class Interaction:
     answered_by: AnsweredBy | None = None
     answered_at: datetime | None = None
     answered_with: Actor | None = None
-    """Who closed it, and by which way. None while it is pending, and if it was closed by an earlier version."""
+    """Who closed it, and through which channel. None while it is pending, and if it was closed by an earlier version."""
 
     @property
     def secrecy(self) -> Secrecy:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import Grant, Lookup, SessionLookup
-from askback.core.actors import Caller, Via
+from askback.core.actors import Caller, Channel
 from askback.core.errors import Unavailable
 from askback.core.token_names import MAIN as MAIN
 from askback.http.addresses import Addresses
@@ -37,19 +37,19 @@ ICONS = frozenset(f"/static/icon-{name}.png" for name in ("180", "192", "512", "
 MCP = "/mcp"
 """Where clients of the Model Context Protocol are served."""
 VIA_HEADER = "askback-via"
-_PROTOCOLS = frozenset({Via.MCP, Via.ACP})
+_PROTOCOLS = frozenset({Channel.MCP, Channel.ACP})
 _OPEN = frozenset({"/healthz", "/readyz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 USER_HEADER = "askback-user"
 _MAX_USER_CHARS = 100
-_BY_COMMAND = {Via.API: Via.CLI, Via.ACP: Via.ACP}
-"""The way of a command that says who typed it. `askback acp` is one that an editor has started."""
+_BY_COMMAND = {Channel.API: Channel.CLI, Channel.ACP: Channel.ACP}
+"""The channel of a command that says who typed it. `askback acp` is one that an editor has started."""
 
 
 def actor_of(request: Request) -> Caller:
-    """Who sent the request, by which way, and from where.
+    """Who sent the request, through which channel, and from where.
 
     Commands send who typed them with the server's own token, which has no person. Of other tokens the header is ignored:
     nobody could name somebody else.
@@ -58,19 +58,19 @@ def actor_of(request: Request) -> Caller:
     address = address_of(request.scope)
     if grant.link is not None:
         name = grant.link.holder or grant.name
-        return Caller(name=name, via=Via.LINK, address=address, link=grant.link.origin)
-    via = _via(grant, request.scope["path"], request.headers)
+        return Caller(name=name, via=Channel.LINK, address=address, link=grant.link.origin)
+    via = _channel(grant, request.scope["path"], request.headers)
     if via in _BY_COMMAND and grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
         return Caller(name=one_line(user, _MAX_USER_CHARS), via=_BY_COMMAND[via], address=address)
     return Caller(name=grant.name, via=via, address=address)
 
 
-def _via(grant: Grant, path: str, headers: Mapping[str, str]) -> Via:
-    """The way of a caller with a token or a session. A program with a token may name the protocol that it serves."""
+def _channel(grant: Grant, path: str, headers: Mapping[str, str]) -> Channel:
+    """The channel of a caller with a token or a session. A program with a token may name the protocol that it serves."""
     if grant.session_id is not None:
-        return Via.PAGE
+        return Channel.PAGE
     named = headers.get(VIA_HEADER)
-    return Via(named) if named in _PROTOCOLS else Via.MCP if path == MCP else Via.API
+    return Channel(named) if named in _PROTOCOLS else Channel.MCP if path == MCP else Channel.API
 
 
 def address_of(scope: Scope) -> str | None:
@@ -148,7 +148,7 @@ class Gate:
         entrance: Entrance,
         failures: FailedSignIns,
         pages: SignInPages,
-        note_use: Callable[[str, Via], None],
+        note_use: Callable[[str, Channel], None],
     ) -> None:
         self._app = app
         self._find = find
@@ -188,7 +188,7 @@ class Gate:
         if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
             return _forbidden(reason)
         if grant.link is None:
-            self._note_use(grant.token_digest, _via(grant, scope["path"], headers))
+            self._note_use(grant.token_digest, _channel(grant, scope["path"], headers))
         scope["grant"] = grant
         # A stream may last for days and a body for minutes, and the token may be revoked in that time.
         scope["still_valid"] = lambda: self._grant(scope, headers) is not None

@@ -12,7 +12,7 @@ import msgspec
 
 from askback import __version__
 from askback.core.access import AccessScope
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.audit import Action
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
@@ -102,7 +102,7 @@ _ENUMS = (
     NoSummary,
     ProfileKind,
     RunState,
-    Via,
+    Channel,
     WarningCode,
     WebhookKind,
 )
@@ -264,17 +264,14 @@ def meaning(code: Code) -> str:
 def _schemas(types: Iterable[type]) -> dict[str, Json]:
     """The schemas of these types and of all types inside them."""
     _, found = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=_REF)
-    shapes = {each.__name__: each for each in _subclasses(Shape)}
-    return {name: _schema(shapes.get(name), schema) for name, schema in sorted(found.items())}
-
-
-def _schema(shape: type[Shape] | None, schema: Json) -> Json:
-    if shape is None:
-        (enum,) = [each for each in _ENUMS if each.__name__ == schema["title"]]
-        return {**schema, "type": "string", "enum": [str(each) for each in enum]}
-    if not issubclass(shape, Body):
-        _describe_response(shape, schema)
-    return schema
+    for enum in _ENUMS:
+        found[enum.__name__] |= {"type": "string", "enum": [str(each) for each in enum]}
+    for shape in _subclasses(Shape):
+        if shape.__name__ in found and not issubclass(shape, Body):
+            _describe_response(shape, found[shape.__name__])
+    # The public name of this schema, which clients have as a type.
+    found["Via"] = {**found.pop(Channel.__name__), "title": "Via"}
+    return dict(sorted(found.items()))
 
 
 def _describe_response(shape: type[Shape], schema: Json) -> None:

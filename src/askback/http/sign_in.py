@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope
 
 from askback.access.grants import Grant, Lookup, digest
 from askback.access.sessions import Sessions
-from askback.core.actors import Caller, Via
+from askback.core.actors import Caller, Channel
 from askback.core.audit import Action
 from askback.http.addresses import Addresses
 from askback.http.audit_trail import AuditTrail, Changed
@@ -186,7 +186,7 @@ class SignIn:
         host, agent = host_of(headers), headers.get("user-agent", "")
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         made = await asyncio.to_thread(make, grant, invited=invited)
-        by = Caller(name=grant.name, via=Via.PAGE, address=address_of(scope))
+        by = Caller(name=grant.name, via=Channel.PAGE, address=address_of(scope))
         await self.audit.note(by, Action.SESSION_START, Changed(object=made.id))
         if made.displaced:
             await self.audit.note(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))

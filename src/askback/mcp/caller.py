@@ -24,7 +24,7 @@ T = TypeVar("T")
 Progress = Callable[[float, str], Awaitable[None]]
 """Reports the seconds so far, and what happens."""
 BY_MCP = {"Askback-Via": "mcp"}
-"""Tells the server by which way the calls come, for the audit log."""
+"""Names the channel of the calls for the audit log."""
 PROGRESS_SEC = 10.0
 MAX_LINKS = 1000
 _REMEMBERED = timedelta(minutes=10)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.forms import option_label, option_value
 from askback.skills.field_values import choices, introduced
 from askback.web.translations import Translations
@@ -17,7 +17,7 @@ from askback.wire import questions as question_wire
 def outcome_text(closed: question_wire.Interaction, texts: Translations) -> str:
     """How the question was closed; by whom, if that is a person."""
     named = None
-    if closed.answered_with is not None and closed.answered_with.via != Via.ASKBACK:
+    if closed.answered_with is not None and closed.answered_with.via != Channel.ASKBACK:
         named = texts.find(f"answered.outcome.{closed.outcome}.by")
     if named is None or closed.answered_with is None:
         return texts(f"answered.outcome.{closed.outcome}")

@@ -13,7 +13,7 @@ class AuditEntry(Shape, omit_defaults=True):
 
     id: Annotated[int, about("Increases with every entry.", 17, ge=1)]
     at: Annotated[Moment, about("When it was written.")]
-    actor: Annotated[Actor, about("Who wrote it, and by which way.")]
+    actor: Annotated[Actor, about("Who wrote it, and through which channel.")]
     action: Annotated[str, one_of(Action), about("What was written.", "interaction.reply")]
     run_id: Annotated[str | None, about("The run. It may be deleted by now.", "1m7gekfsksrgk77s")] = None
     interaction_id: Annotated[str | None, about("The question.", "pace")] = None

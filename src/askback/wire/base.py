@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar, dataclass_transform, 
 import msgspec
 
 from askback.core import actors
-from askback.core.actors import Via
+from askback.core.actors import Channel
 
 T = TypeVar("T")
 
@@ -33,9 +33,9 @@ def about(description: str, *examples: Any, **limits: Any) -> msgspec.Meta:
     return msgspec.Meta(description=description, examples=list(examples) or None, **limits)
 
 
-def one_of(codes: type[StrEnum]) -> msgspec.Meta:
+def one_of(codes: type[StrEnum], schema: str | None = None) -> msgspec.Meta:
     """A string that OpenAPI lists as one of these codes. Any string is decoded: a newer server may have more codes."""
-    return msgspec.Meta(extra_json_schema={"$ref": f"#/components/schemas/{codes.__name__}"})
+    return msgspec.Meta(extra_json_schema={"$ref": f"#/components/schemas/{schema or codes.__name__}"})
 
 
 def choice(*values: str) -> msgspec.Meta:
@@ -52,12 +52,12 @@ NextCursor = Annotated[
 
 
 class Actor(Shape):
-    """Who did something, and by which way."""
+    """Who did something, and through which channel."""
 
     name: Annotated[
         str, about("The name of the token, of the link's recipient, or of the user of the server's machine.", "anna")
     ]
-    via: Annotated[str, one_of(Via), about("`askback`: Askback itself, for example at a deadline.", "link")]
+    via: Annotated[str, one_of(Channel, "Via"), about("`askback`: Askback itself, for example at a deadline.", "link")]
 
     @overload
     @classmethod

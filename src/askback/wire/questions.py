@@ -79,7 +79,7 @@ class Interaction(Shape):
     answered_at: Annotated[Moment | None, about("When the question ended.")]
     answered_with: Annotated[
         Actor | None,
-        about("Who closed the question, and by which way. Null while it is pending, and if it is not known."),
+        about("Who closed the question, and through which channel. Null while it is pending, and if it is not known."),
     ]
 
     @property
@@ -130,7 +130,7 @@ class ClosedInteraction(Shape):
 
     interaction_id: Annotated[str, about("The question.", "pace")]
     outcome: Annotated[InteractionOutcome, about("How it ended.", "answered")]
-    answered_with: Annotated[Actor | None, about("Who closed it, and by which way.")]
+    answered_with: Annotated[Actor | None, about("Who closed it, and through which channel.")]
 
     @classmethod
     def of(cls, closing: interactions.Closing | None) -> Self | None:

@@ -14,7 +14,7 @@ import click
 
 from askback.cli import connection, exit_codes, options
 from askback.cli.help import Command
-from askback.core.actors import Via
+from askback.core.actors import Channel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def command(
             raise connection.no_server(settings)
         local = connection.read_announcement(settings.data_dir)
         is_local = local is not None and local.url == server.url
-        return server.async_client(Via.ACP), settings.runs if is_local else None
+        return server.async_client(Channel.ACP), settings.runs if is_local else None
 
     @contextmanager
     def reported() -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""`askback audit`: who wrote what, by which way and when. Of a server, or of the data folder."""
+"""`askback audit`: who wrote what, through which channel and when. Of a server, or of the data folder."""
 
 from __future__ import annotations
 

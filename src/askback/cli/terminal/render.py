@@ -16,7 +16,7 @@ from askback.cli.terminal.forms import form_lines, said
 from askback.cli.terminal.people import who
 from askback.cli.terminal.question import choice_of_two, reply_command
 from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
-from askback.core.actors import Via
+from askback.core.actors import Channel
 from askback.core.events import Event as CoreEvent
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
@@ -197,7 +197,7 @@ def _by(interaction: Interaction) -> str:
     if interaction.answered_with is None:
         return f" by {interaction.answered_by}" if interaction.answered_by else ""
     by = interaction.answered_with
-    return "" if by.via == Via.ASKBACK else f" by {who(by)}"
+    return "" if by.via == Channel.ASKBACK else f" by {who(by)}"
 
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ router = Router("audit")
     whole_server=True,
 )
 async def list_entries(request: Request, context: Context, *, query: AuditQuery) -> Response:
-    """Every write by a person or a program, newest first: who, by which way, when and what.
+    """Every write by a person or a program, newest first: who, through which channel, when and what.
 
     What was refused, and what Askback does by itself, is not in the log. Entries outlive their run; see
     `retention.audit_days`.

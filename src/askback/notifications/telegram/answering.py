@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, assert_never
 
-from askback.core.actors import Actor, Via
+from askback.core.actors import Actor, Channel
 from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -170,7 +170,7 @@ class Answering:
 
     async def _reply(self, run_id: str, asked: Interaction, response: Json, person: Chat) -> str:
         """Answer the question. Returns the response to the person; raises `WrongAnswer`."""
-        actor = Actor(name=person.name, via=Via.TELEGRAM)
+        actor = Actor(name=person.name, via=Channel.TELEGRAM)
         try:
             await self.service.reply(run_id, response, asked.interaction_id, by=actor)
         except Invalid as error:

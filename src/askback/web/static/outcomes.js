@@ -43,7 +43,7 @@ export function outcomeText(closed) {
   return words === null ? t(key, who) : t(`${key}.text`, { ...who, text: shortened(words) });
 }
 
-/** `anna, by link`. A newer server may have other ways. */
+/** `anna, by link`. A newer server may have other channels. */
 export function whoText({ name, via }) {
   const key = `frame.via.${via}`;
   return t("frame.who", { who: shortened(name), way: known(key) ? t(key) : via });
