@@ -186,7 +186,7 @@ def test_events_flow_through_the_proxy_and_the_page_is_secure(tmp_path: Path) ->
 
 def in_front_of_several(printed: str) -> str:
     """The configuration for one server, changed as the page says."""
-    upstream, lines = blocks("several-machines.md", "nginx")
+    upstream, lines = blocks("load-balancer.md", "nginx")
     passing = "proxy_pass http://127.0.0.1:8765;\n"
     assert printed.count(passing) == 1
     return upstream + printed.replace(passing, lines)
