@@ -154,7 +154,7 @@ def test_a_database_with_a_store_is_not_used_without_it(world: World, stored: Pa
         run_id = await ask(world, stored, skill)
         assert "the setting `files` is not set" in await refused(world, "")
         # Looking is possible.
-        async with opened(world.settings(), looking=True) as app:
+        async with opened(world.settings(), read_only=True) as app:
             assert (await app.service.store.get(run_id)).state is RunState.WAITING_USER
         async with world.working(config(stored), serving=True) as app:
             assert not await app.store.has_unshared_files() or world.database is None
@@ -221,7 +221,7 @@ def test_the_first_start_of_this_version_marks_the_store_that_is_in_use(
         for wrong in (tmp_path / "empty", tmp_path / "missing"):
             message = await refused(world, config(wrong))
             assert "none of the files that waiting and queued runs need" in message
-            async with opened(world.settings(config(wrong)), looking=True) as app:
+            async with opened(world.settings(config(wrong)), read_only=True) as app:
                 assert (await examine(app.settings, app.store)).problem == message
         assert content_of(tmp_path / "empty") == {}
         assert not (tmp_path / "missing").exists()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from askback.app.programs import differences
-from askback.core.programs import ProgramFacts, ProgramKind
+from askback.core.instances import InstanceFacts, InstanceKind
 
-SERVER = ProgramFacts(
-    kind=ProgramKind.SERVER,
+SERVER = InstanceFacts(
+    kind=InstanceKind.SERVER,
     host="two",
     pid=7,
     boot_id="b",
@@ -19,7 +19,7 @@ SERVER = ProgramFacts(
     port=8765,
     lease_sec=20,
 )
-WORKER = replace(SERVER, kind=ProgramKind.WORKER, public_url=None, port=None)
+WORKER = replace(SERVER, kind=InstanceKind.WORKER, public_url=None, port=None)
 OLDER = replace(SERVER, public_url=None, port=None, lease_sec=None)
 
 
@@ -40,7 +40,9 @@ OLDER = replace(SERVER, public_url=None, port=None, lease_sec=None)
         (replace(WORKER, lease_sec=30), SERVER, ["fleet.lease_sec is 30 here, and 20 for"]),
     ],
 )
-def test_what_programs_must_have_in_common_is_compared(own: ProgramFacts, other: ProgramFacts, said: list[str]) -> None:
+def test_what_programs_must_have_in_common_is_compared(
+    own: InstanceFacts, other: InstanceFacts, said: list[str]
+) -> None:
     found = list(differences(own, other))
     assert [each.partition(" the ")[0] for each in found] == said
     assert all(each.endswith("(pid 7); set the same on all machines") for each in found)

@@ -17,14 +17,14 @@ from askback.cluster.clock import boottime
 from askback.cluster.instances import Programs
 from askback.cluster.locked import LockedPrograms
 from askback.core.errors import Unavailable
-from askback.core.programs import ProgramFacts, ProgramKind
+from askback.core.instances import InstanceFacts, InstanceKind
 from askback.process.tree import boot_id
 from support import postgres
 from support.data_folder import run_async
 from support.postgres import databases
 from support.postgres_proxy import PostgresProxy
 
-FACTS = ProgramFacts(kind=ProgramKind.WORKER, host="here", pid=1, boot_id=boot_id(), version="1")
+FACTS = InstanceFacts(kind=InstanceKind.WORKER, host="here", pid=1, boot_id=boot_id(), version="1")
 KILLED = (
     "import sys; from pathlib import Path; from askback.process.locks import Instances\n"
     "print(Instances(Path(sys.argv[1])).register()[0], flush=True); sys.stdin.read()"
@@ -62,7 +62,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 def register_only(address: str, name: str, *, lease_sec: float) -> None:
     """A program that never renews its lease."""
-    from askback.store.postgres.program_rows import Session
+    from askback.store.postgres.instances import Session
 
     session = Session(address, name, limit_sec=60)
     session.register(FACTS, instead_of=None, lease_sec=lease_sec, limit_sec=60)
@@ -203,11 +203,11 @@ def test_a_program_that_cannot_be_understood_is_alive_and_harms_nobody(address: 
 
 
 def _remove_row(address: str, name: str) -> None:
-    from askback.store.postgres import program_rows
+    from askback.store.postgres import instances
     from askback.store.postgres.connection import PostgresConnection
 
     connection = PostgresConnection.open(address)
-    program_rows.remove(connection, [name])
+    instances.remove(connection, [name])
     connection.close()
 
 
@@ -266,7 +266,7 @@ def test_there_is_one_leader_and_another_follows_it(address: str, tmp_path: Path
 @pytest.mark.parametrize("lock", ["leader", "recovery"])
 def test_a_lock_is_taken_from_a_program_that_is_not_alive(address: str, tmp_path: Path, lock: str) -> None:
     """Its process may be stopped, or its machine be gone: the server does not notice that."""
-    from askback.store.postgres.program_rows import Session
+    from askback.store.postgres.instances import Session
 
     holder = Session(address, "program-stopped", limit_sec=60)
     holder.register(FACTS, instead_of=None, lease_sec=0.5, limit_sec=60)

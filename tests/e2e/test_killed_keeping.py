@@ -97,7 +97,7 @@ def _kill_and_go_on(folder: Path, moment: str, *, lost: bool) -> None:
         remove_tree(world.data_dir / "runs" / run.id)
 
     async def go_on() -> None:
-        async with opened(world.settings(config), looking=True) as app:
+        async with opened(world.settings(config), read_only=True) as app:
             left = await app.store.get(run.id)
             ended = moment in ("after storing", "after dropping")
             assert left.kept == f"runs/{run.id}/kept/{'2-2' if ended else '1-1'}.tar.zst"

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from askback.client import Client
-from askback.store.postgres.program_rows import LEADER
+from askback.store.postgres.instances import LEADER
 from support import postgres
 from support.data_folder import World
 from support.postgres import databases

@@ -25,9 +25,9 @@ from askback.cluster.fleet import Offer
 from askback.core import access, interactions, runs
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import EventType
+from askback.core.instances import InstanceFacts, InstanceKind
 from askback.core.interactions import Interaction
 from askback.core.open_values import OpenValue
-from askback.core.programs import ProgramFacts, ProgramKind
 from askback.core.runs import Run
 from askback.http.routes.invitations import Invitation
 from askback.notifications.digest_ledger import DigestRecord
@@ -50,7 +50,7 @@ RECORDS: tuple[type[Any], ...] = (
     DigestRecord,
     StoredLink,
 )
-DOCUMENTS: tuple[type[Any], ...] = (Run, Interaction, ProgramFacts, Offer, _About, _Input, _List, *RECORDS)
+DOCUMENTS: tuple[type[Any], ...] = (Run, Interaction, InstanceFacts, Offer, _About, _Input, _List, *RECORDS)
 CLOSED: set[type[Enum]] = {
     runs.RunState,
     runs.Mode,
@@ -157,9 +157,9 @@ def test_a_change_of_a_record_keeps_the_fields_of_a_newer_version(address: str) 
 
 @pytest.mark.contract("M-10")
 def test_a_program_of_an_unknown_kind_is_read(address: str) -> None:
-    from askback.store.postgres import living_programs
+    from askback.store.postgres import living_instances
 
-    facts = ProgramFacts(kind=ProgramKind("scheduler"), host="h", pid=1, boot_id="b", version="9")
+    facts = InstanceFacts(kind=InstanceKind("scheduler"), host="h", pid=1, boot_id="b", version="9")
     doc = with_later(rows.dump(facts)).replace("'", "''")
     name = address.partition("@/")[2].partition("?")[0]
     databases.server.execute(
@@ -167,5 +167,5 @@ def test_a_program_of_an_unknown_kind_is_read(address: str) -> None:
         f" VALUES ('p', 'scheduler', 'h', 1, 'b', '9', now() + interval '1 hour', '{doc}')",
         name,
     )
-    [program] = living_programs(address)
+    [program] = living_instances(address)
     assert program.facts == facts

@@ -235,7 +235,7 @@ def test_connections_that_the_server_ends_again_and_again_lose_nothing(address: 
             tasks = [asyncio.create_task(make_runs(store, f"maker-{n}", stop)) for n in range(4)]
             for _ in range(20):
                 await asyncio.to_thread(databases.server.execute, end)
-                await store.write_nothing()
+                await store.ping()
             stop.set()
             for run in [run for task in tasks for run in await task]:
                 assert await store.get(run.id) == run
@@ -253,7 +253,7 @@ def test_a_server_that_is_away_is_reported_and_used_again_when_it_is_back(own_se
             with pytest.raises(Unavailable, match="cannot be used"):
                 await start(store, run)
             with pytest.raises(Unavailable, match="cannot be used"):
-                await store.write_nothing()
+                await store.ping()
             with pytest.raises(Unavailable, match="cannot be used"):
                 await store.check()
             await asyncio.to_thread(own_server.start)

@@ -61,8 +61,8 @@ class Scene:
     async def heads(self, limit: int = 4, full: Collection[str] = ()) -> list[str]:
         return [run.id for run in await self.view.heads(without_engines=full, limit=limit)]
 
-    def note(self, *runs: Run) -> bool:
-        return self.view.note({run.id: run for run in runs})
+    def notify(self, *runs: Run) -> bool:
+        return self.view.notify({run.id: run for run in runs})
 
 
 Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
@@ -89,7 +89,7 @@ def test_what_is_queued_after_the_first_read_needs_no_other(play: Play) -> None:
         first, second = await scene.queue("a"), await scene.queue("b")
         # Without a report the view does not know of them, so it does not read.
         assert await scene.heads() == []
-        assert scene.note(first, second)
+        assert scene.notify(first, second)
         assert await scene.heads() == ["a", "b"]
         assert await scene.heads() == []
 
@@ -100,8 +100,8 @@ def test_runs_of_others_and_runs_that_are_not_queued_are_not_taken(play: Play) -
     async def main(scene: Scene) -> None:
         assert await scene.heads() == []
         await scene.queue("a")
-        assert not scene.note(await scene.claim("a"))
-        scene.note(await scene.queue("b", owner="another program"))
+        assert not scene.notify(await scene.claim("a"))
+        scene.notify(await scene.queue("b", owner="another program"))
         assert await scene.heads() == []
 
     play(main)
@@ -111,7 +111,7 @@ def test_a_change_of_another_program_is_read(play: Play) -> None:
     async def main(scene: Scene) -> None:
         assert await scene.heads() == []
         await scene.queue("elsewhere")
-        assert scene.view.note({"elsewhere": None})
+        assert scene.view.notify({"elsewhere": None})
         assert await scene.heads() == ["elsewhere"]
 
     play(main)
@@ -122,7 +122,7 @@ def test_a_change_of_another_program_during_a_read_is_read_again(play: Play) -> 
         reading = asyncio.create_task(scene.heads())
         await asyncio.sleep(0)
         # The read has begun, and nobody has its result yet.
-        assert scene.view.note({"elsewhere": None})
+        assert scene.view.notify({"elsewhere": None})
         assert await reading == []
         await scene.queue("elsewhere")
         assert await scene.heads() == ["elsewhere"]
@@ -133,7 +133,7 @@ def test_a_change_of_another_program_during_a_read_is_read_again(play: Play) -> 
 def test_more_than_there_are_slots_for_is_read_in_the_order_of_the_queue(play: Play) -> None:
     async def main(scene: Scene) -> None:
         assert await scene.heads() == []
-        scene.note(*[await scene.queue(name) for name in "abc"])
+        scene.notify(*[await scene.queue(name) for name in "abc"])
         assert await scene.heads(limit=2) == ["a", "b"]
         for name in "ab":
             await scene.claim(name)
@@ -165,9 +165,9 @@ def test_a_run_that_was_read_is_not_taken_again_when_its_change_is_reported(play
     async def main(scene: Scene) -> None:
         run = await scene.queue("a")
         assert await scene.heads() == ["a"]
-        scene.note(run)
+        scene.notify(run)
         assert await scene.heads() == []
-        scene.note(run.evolve(version=run.version + 1))
+        scene.notify(run.evolve(version=run.version + 1))
         assert await scene.heads() == ["a"]
 
     play(main)

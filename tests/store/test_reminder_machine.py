@@ -185,12 +185,12 @@ class Questions(RuleBasedStateMachine):
 
     async def _note(self, due: DueDelivery, outcome: str) -> None:
         if outcome == "sent":
-            await self.store.note_attempt(due.delivery, Attempt(status=204, delivered_at=self.now))
+            await self.store.record_attempt(due.delivery, Attempt(status=204, delivered_at=self.now))
             if due.delivery.reason is DeliveryReason.REMINDER:
                 self._question(due.delivery.run_id).delivered.add(due.delivery.place)
         elif outcome == "fails":
             again = self.now + timedelta(seconds=200)
-            await self.store.note_attempt(due.delivery, Attempt(status=500, error="down", next_attempt_at=again))
+            await self.store.record_attempt(due.delivery, Attempt(status=500, error="down", next_attempt_at=again))
 
     # What must be true.
 

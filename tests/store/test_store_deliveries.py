@@ -197,7 +197,7 @@ def test_a_claim_that_was_left_is_due_again_when_it_ends(open_store: OpenStore) 
             (second,) = await claim(store, 60, until=120)
             assert second.delivery.id == first.delivery.id
             assert (first.delivery.attempts, second.delivery.attempts) == (1, 2)
-            await store.note_attempt(first.delivery, Attempt(status=200, delivered_at=at(61)))
+            await store.record_attempt(first.delivery, Attempt(status=200, delivered_at=at(61)))
             (entry,) = await log(store)
             assert entry.delivered_at is None, "the first has lost it"
 
@@ -233,7 +233,7 @@ def test_how_an_attempt_went_is_in_the_log(open_store: OpenStore, attempt: Attem
         async with open_store() as store:
             await create_with(store, new_run(), HOOK)
             (due,) = await claim(store)
-            await store.note_attempt(due.delivery, attempt)
+            await store.record_attempt(due.delivery, attempt)
             (entry,) = await log(store)
             assert (entry.last_status, entry.last_error) == (attempt.status, attempt.error)
             assert (entry.next_attempt_at, entry.delivered_at) == (attempt.next_attempt_at, attempt.delivered_at)

@@ -65,7 +65,7 @@ async def claim(store: Store, seconds: float, *reasons: DeliveryReason) -> list[
     found = await store.claim_deliveries(at(seconds), until=until, limit=100)
     for due in found:
         if due.delivery.reason is DeliveryReason.STATE:
-            await store.note_attempt(due.delivery, Attempt(status=204, delivered_at=at(seconds)))
+            await store.record_attempt(due.delivery, Attempt(status=204, delivered_at=at(seconds)))
     return [due for due in found if due.delivery.reason is not DeliveryReason.STATE]
 
 
@@ -177,7 +177,7 @@ def test_an_attempt_that_ends_after_the_question_is_in_the_log_and_not_repeated(
                 run = await waiting(store, new_run(run_id))
                 (claimed,) = [each for each in await claim(store, 60) if each.run.id == run_id]
                 await reply(store, run)
-                await store.note_attempt(claimed.delivery, attempt)
+                await store.record_attempt(claimed.delivery, attempt)
             (failed,) = [each for each in await log(store, "failed") if each.place]
             assert (failed.next_attempt_at, failed.delivered_at) == (None, None)
             assert (failed.last_status, failed.last_error) == (500, "the question is closed")
@@ -219,10 +219,10 @@ def test_a_reminder_that_fails_is_given_up_for_the_next(open_store: OpenStore) -
             await store.register_webhooks([HOOK], NOON)
             await waiting(store, new_run())
             (first,) = await claim(store, 60)
-            await store.note_attempt(first.delivery, Attempt(status=500, error="down", next_attempt_at=at(400)))
+            await store.record_attempt(first.delivery, Attempt(status=500, error="down", next_attempt_at=at(400)))
             (second,) = await claim(store, 300)
             assert second.delivery.place == 2
-            await store.note_attempt(second.delivery, Attempt(status=204, delivered_at=at(301)))
+            await store.record_attempt(second.delivery, Attempt(status=204, delivered_at=at(301)))
             assert await claim(store, 400) == []
             (kept, _) = [each for each in await log(store) if each.place]
             assert (kept.attempts, kept.next_attempt_at) == (1, None)
@@ -266,7 +266,7 @@ def test_the_attempts_of_a_reminder_show_the_same_run(open_store: OpenStore) -> 
             await store.register_webhooks([HOOK], NOON)
             run = await waiting(store, new_run(options=DECIDED))
             (first,) = await claim(store, 60)
-            await store.note_attempt(first.delivery, Attempt(status=500, error="down", next_attempt_at=at(200)))
+            await store.record_attempt(first.delivery, Attempt(status=500, error="down", next_attempt_at=at(200)))
             await move(store, run.id, DeadlineNear(interaction_id="colour", at=at(100)))
             found = await claim(store, 200)
             (again,) = [due for due in found if due.delivery.reason is DeliveryReason.REMINDER]
@@ -313,7 +313,7 @@ def test_changed_reminders_apply_to_open_questions_from_now_on(open_store: OpenS
             await store.register_webhooks([HOOK], NOON)
             await waiting(store, new_run())
             (due,) = await claim(store, 60)
-            await store.note_attempt(due.delivery, Attempt(status=204, delivered_at=at(60)))
+            await store.record_attempt(due.delivery, Attempt(status=204, delivered_at=at(60)))
             await store.register_webhooks([changed, other], at(100))
             # The first is sent already, the second would be late; a new webhook was not notified of the question.
             assert await planned(store) == [(3, 120), (4, 600)]

@@ -161,7 +161,7 @@ def test_of_two_backlogged_tokens_none_gets_more_than_one_run_ahead(
             for token in (*steps, *[None] * len(steps)):
                 if token is not None:
                     name = f"{token}-{next(numbers)}-{id(steps)}"
-                    turns.note({name: await create(store, new_run(name, created_by=token))})
+                    turns.notify({name: await create(store, new_run(name, created_by=token))})
                     backlog[token] += 1
                     continue
                 started = await serve(store, turns)
@@ -192,7 +192,7 @@ def test_a_held_back_run_is_not_in_the_way_of_others_and_starts_when_one_ends(op
             turns = store.turns({SHARED})
             assert [await serve(store, turns, ONE_EACH) for _ in range(2)] == ["other", None]
             await finish(store, first)
-            turns.note({"first": None})
+            turns.notify({"first": None})
             assert [await serve(store, turns, ONE_EACH) for _ in range(2)] == ["second", None]
             await turns.close()
 
@@ -263,7 +263,7 @@ def test_two_workers_share_the_slots_among_tokens_while_they_race(open_store: Op
                             started.append(run.id)
                             await finish(own, await name_handle(own, run))
                         turns.done(ticket)
-                    turns.note({"": None})
+                    turns.notify({"": None})
                 await turns.close()
 
             await asyncio.gather(work(store), work(other))

@@ -96,7 +96,7 @@ async def work(store: Store, turns: Turns, claims: list[str]) -> None:
                 claims.append(run.id)
             turns.done(ticket)
         if not tickets:
-            turns.note(await changes.wait())
+            turns.notify(await changes.wait())
 
 
 @pytest.mark.contract("M-3")

@@ -367,7 +367,7 @@ def test_what_a_worker_put_back_wakes_other_programs(address: str) -> None:
                 turns.put_back(ticket)
             changed = await changes.wait()
             async with taking(other) as others:
-                assert others.note(changed)
+                assert others.notify(changed)
                 assert [ticket.run.id for ticket in await others.take(ROOM)] == ["a"]
             changes.close()
 

@@ -44,11 +44,11 @@ __all__ = ["App", "delivery_policy", "new_run_id", "now", "open_library", "opene
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, *, serving: bool = False, role: Role | None = None, looking: bool = False
+    settings: Settings, *, serving: bool = False, role: Role | None = None, read_only: bool = False
 ) -> AsyncIterator[App]:
     """The program on the data folder of the settings. `role`: by default a command, or with `serving` a server.
 
-    Servers and workers also restart the runs of programs that have died. One that only looks (`looking`) executes nothing:
+    Servers and workers also restart the runs of programs that have died. One that only looks (`read_only`) executes nothing:
     it may be opened while its file store is missing, or another one.
     """
     role = role or (Role.SERVER if serving else Role.COMMAND)
@@ -56,23 +56,23 @@ async def opened(
     hide_from_other_processes()
     OUTAGES.forget()
     data_dir = settings.data_dir
-    prepare_data_folder(data_dir, serving=role.shares)
+    prepare_data_folder(data_dir, serving=role.uses_shared_queue)
     prepare_runs_folder(settings)
-    if not looking:
+    if not read_only:
         await refuse_forgotten(settings)
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        stored = await open_files(settings, store, looking=looking)
+        stored = await open_files(settings, store, read_only=read_only)
         files, blocking = (None, None) if stored is None else (stored.files, stored.blocking)
         if stored is not None:
             ends.push_async_callback(stored.files.close)
             ends.callback(stored.blocking.close)
-        elif role.shares:
-            await store.note_files(shared=False)
-        records = records_of(store, settings, serving=role.shares)
-        own = await asyncio.to_thread(own_secrets, settings, records, serving=role.shares)
-        database_id = await asyncio.to_thread(shared_database_id, records, settings, serving=role.shares)
+        elif role.uses_shared_queue:
+            await store.mark_files(shared=False)
+        records = records_of(store, settings, serving=role.uses_shared_queue)
+        own = await asyncio.to_thread(own_secrets, settings, records, serving=role.uses_shared_queue)
+        database_id = await asyncio.to_thread(shared_database_id, records, settings, serving=role.uses_shared_queue)
         engines, setups = engine_setups(settings, own)
         per_engine = {engine: setup.slots for engine, setup in setups.items() if setup.slots is not None}
         programs = make_programs(settings, store)
@@ -95,7 +95,7 @@ async def opened(
         programs.on_renewed(spawner.extend_lease)
         if role.executes:
             await check_sandbox(settings, spawner)
-        if role.shares:
+        if role.uses_shared_queue:
             await try_sandbox(spawner, executes=role.executes)
         workspaces = Workspaces(
             settings.runs,

@@ -115,7 +115,7 @@ class App:
         yield self.fitness.run()
         if self.deleted_runs is not None:
             yield self.deleted_runs.run()
-        if not self.role.shares:
+        if not self.role.uses_shared_queue:
             yield self.deadlines.run()
             return
         yield self.vitals.run()

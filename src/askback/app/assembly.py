@@ -186,7 +186,7 @@ def _prewarming(parts: Parts) -> Prewarming:
     """Only a program that lasts keeps processes ready: a command ends with its run."""
     notes = parts.settings.data_dir / "prewarmed"
     folders = FreshFolders(parts.workspaces, notes, program=lambda: parts.programs.name)
-    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.shares else {}
+    wanted = {name: setup.prewarm for name, setup in parts.setups.items()} if parts.role.uses_shared_queue else {}
     return Prewarming(_turn_context(parts), folders, wanted=wanted, new_id=parts.new_run_id)
 
 
@@ -239,7 +239,7 @@ def _deleted_runs(parts: Parts) -> DeletedRuns | None:
 
 
 def _sharing(parts: Parts) -> Sharing | None:
-    if parts.homes is None or not parts.role.shares:
+    if parts.homes is None or not parts.role.uses_shared_queue:
         return None
     return Sharing(
         store=parts.store,
@@ -253,7 +253,7 @@ def _sharing(parts: Parts) -> Sharing | None:
 
 
 def _earlier_runs(parts: Parts) -> EarlierRuns | None:
-    if parts.homes is None or not parts.role.shares:
+    if parts.homes is None or not parts.role.uses_shared_queue:
         return None
     data_dir = parts.settings.data_dir
     return EarlierRuns(store=parts.store, workspaces=parts.workspaces, pools=parts.pools, data_dir=data_dir)

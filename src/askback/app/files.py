@@ -40,14 +40,14 @@ class OpenedFiles:
     blocking: BlockingFiles
 
 
-async def open_files(settings: Settings, store: Store, *, looking: bool) -> OpenedFiles | None:
+async def open_files(settings: Settings, store: Store, *, read_only: bool) -> OpenedFiles | None:
     """The store that the settings name. Raises `Unavailable` if it is not the one of the database.
 
-    A program starts while an object store is down. One that only looks (`looking`) starts in any case, and marks nothing.
+    A program starts while an object store is down. One that only looks (`read_only`) starts in any case, and marks nothing.
     """
     address = checked_address(settings)
     if address is None:
-        if not looking:
+        if not read_only:
             await refuse_without_files(store)
         return None
     raw, loop = files_at(address), asyncio.get_running_loop()
@@ -59,7 +59,7 @@ async def open_files(settings: Settings, store: Store, *, looking: bool) -> Open
         # From a thread: the database belongs to this loop.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(found, loop))
 
-    identity = StoreIdentity(None if looking else settle)
+    identity = StoreIdentity(None if read_only else settle)
     opened = OpenedFiles(
         files=_marked(raw, identity, address),
         blocking=BlockingFiles(_marked(files_at(address), identity, address)),
@@ -67,7 +67,7 @@ async def open_files(settings: Settings, store: Store, *, looking: bool) -> Open
     recorded = await store.file_store()
     if recorded is not None and recorded.confirmed:
         identity.known = recorded.id
-    if not looking:
+    if not read_only:
         await _confirm(opened.files, address)
     return opened
 
@@ -130,7 +130,7 @@ async def found_mark(files: Files, address: Path | StoreAddress) -> str | None:
 
 async def refuse_emptied(store: Store, files: Files, address: Path | StoreAddress) -> None:
     """A store without a mark is new, or that of a version without marks. Raises `WrongStore` if it can be neither."""
-    needed = await store.some_kept(_SAMPLE)
+    needed = await store.some_archive_keys(_SAMPLE)
     if not needed:
         return
     if not isinstance(address, Path) or await asyncio.to_thread(address.is_dir):

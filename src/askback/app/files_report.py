@@ -52,7 +52,7 @@ class ContentReport:
 
 async def examine_contents(settings: Settings, store: Store) -> ContentReport:
     """Raises `Unavailable`. The store must be the right one, see `examine`."""
-    files, keys = files_at(given_address(settings)), await store.some_kept(_MOST_LOOKED_FOR)
+    files, keys = files_at(given_address(settings)), await store.some_archive_keys(_MOST_LOOKED_FOR)
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def absent(key: str) -> bool:

@@ -56,7 +56,7 @@ def start_patience_sec(settings: Settings, role: Role) -> float:
 
 
 def _has_others(settings: Settings, role: Role) -> bool:
-    return role.shares and is_shared(settings)
+    return role.uses_shared_queue and is_shared(settings)
 
 
 def _look(settings: Settings, programs: Programs, thorough: bool) -> FolderProblem | None:

@@ -12,7 +12,7 @@ from askback.cluster.fleet import Fleet, FleetWorker, Offer, WorkerState
 from askback.cluster.instances import Programs
 from askback.cluster.offering import Offering
 from askback.cluster.slots import Slots
-from askback.core.programs import Program, ProgramKind
+from askback.core.instances import Instance, InstanceKind
 from askback.core.shares import Shares
 from askback.core.token_names import MAIN
 from askback.engines.registry import Engines
@@ -23,7 +23,7 @@ from askback.wire import server as wire
 from askback.wire.base import utc
 from askback.worker.worker import Worker
 
-_EXECUTE = (ProgramKind.SERVER, ProgramKind.WORKER)
+_EXECUTE = (InstanceKind.SERVER, InstanceKind.WORKER)
 
 
 def is_shared(settings: Settings) -> bool:
@@ -64,7 +64,7 @@ async def read_workers(programs: Programs) -> Sequence[FleetWorker]:
     return [each for each in found if each.offer.slots]
 
 
-def worker_of(program: Program) -> FleetWorker:
+def worker_of(program: Instance) -> FleetWorker:
     facts = program.facts
     return FleetWorker(
         name=program.name,
@@ -90,7 +90,7 @@ def make_offering(
     worker: Worker,
 ) -> Offering | None:
     """For a program that executes runs of others. None if there are no others."""
-    if not (role.executes and role.shares and is_shared(settings)):
+    if not (role.executes and role.uses_shared_queue and is_shared(settings)):
         return None
 
     def publish(offer: Offer) -> None:

@@ -63,7 +63,7 @@ class Parts:
 
     @property
     def own_runs(self) -> OwnRuns:
-        return OwnRuns(self.programs, serving=self.role.shares)
+        return OwnRuns(self.programs, serving=self.role.uses_shared_queue)
 
     def owner(self) -> str:
         return self.own_runs.owner

@@ -12,7 +12,7 @@ from askback.app.database import postgres_address
 from askback.app.roles import Role
 from askback.cluster.instances import Programs
 from askback.cluster.locked import LockedPrograms
-from askback.core.programs import ProgramFacts, ProgramKind
+from askback.core.instances import InstanceFacts, InstanceKind
 from askback.process.tree import boot_id
 from askback.settings.model import Settings
 from askback.store.base import Store
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from askback.store.postgres import PostgresStore
 
 _KINDS = {
-    Role.COMMAND: ProgramKind.COMMAND,
-    Role.SERVER: ProgramKind.SERVER,
-    Role.API_SERVER: ProgramKind.SERVER,
-    Role.WORKER: ProgramKind.WORKER,
+    Role.COMMAND: InstanceKind.COMMAND,
+    Role.SERVER: InstanceKind.SERVER,
+    Role.API_SERVER: InstanceKind.SERVER,
+    Role.WORKER: InstanceKind.WORKER,
 }
 
 
@@ -41,9 +41,9 @@ def make_programs(settings: Settings, store: Store) -> Programs:
     return LeasedPrograms(cast("PostgresStore", store), address, locks, times)
 
 
-def facts(settings: Settings, role: Role) -> ProgramFacts:
+def facts(settings: Settings, role: Role) -> InstanceFacts:
     slots = settings.slots if role.executes else 0
-    return ProgramFacts(
+    return InstanceFacts(
         kind=_KINDS[role],
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -63,14 +63,14 @@ async def disagreements(programs: Programs) -> Sequence[str]:
     return [problem for each in others for problem in differences(programs.facts, each)]
 
 
-def differences(own: ProgramFacts, other: ProgramFacts) -> Iterator[str]:
+def differences(own: InstanceFacts, other: InstanceFacts) -> Iterator[str]:
     if own.lease_sec is None or other.lease_sec is None:
         # Of a version that does not say what it has set.
         return
     where = f"for the {other.kind} on {other.host} (pid {other.pid}); set the same on all machines"
     if own.lease_sec != other.lease_sec:
         yield f"fleet.lease_sec is {own.lease_sec:g} here, and {other.lease_sec:g} {where}"
-    if own.kind is not ProgramKind.SERVER or other.kind is not ProgramKind.SERVER:
+    if own.kind is not InstanceKind.SERVER or other.kind is not InstanceKind.SERVER:
         return
     if own.public_url != other.public_url:
         yield f"server.public_url is {own.public_url or 'not set'} here, and {other.public_url or 'not set'} {where}"

@@ -27,8 +27,8 @@ class Role(StrEnum):
         return self is not Role.API_SERVER
 
     @property
-    def shares(self) -> bool:
-        """Whether its runs belong to no program in particular."""
+    def uses_shared_queue(self) -> bool:
+        """Whether its runs are in the queue that all servers and workers share, and so may be executed by any of them."""
         return self is not Role.COMMAND
 
 

@@ -132,5 +132,5 @@ def _continue(run: StoredRun) -> str:
 
 @asynccontextmanager
 async def local_runs(settings: Settings) -> AsyncIterator[LocalRuns]:
-    async with opened(settings, looking=True) as app:
+    async with opened(settings, read_only=True) as app:
         yield LocalRuns(app)

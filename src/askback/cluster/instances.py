@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Protocol
 
-from askback.core.programs import Program, ProgramFacts
+from askback.core.instances import Instance, InstanceFacts
 from askback.core.runs import SHARED
 
 
@@ -25,13 +25,13 @@ class Programs(Protocol):
         ...
 
     @property
-    def facts(self) -> ProgramFacts: ...
+    def facts(self) -> InstanceFacts: ...
 
-    async def register(self, facts: ProgramFacts) -> str:
+    async def register(self, facts: InstanceFacts) -> str:
         """Register this program, under a new name. Raises `Unavailable`."""
         ...
 
-    def update(self, facts: ProgramFacts) -> None:
+    def update(self, facts: InstanceFacts) -> None:
         """What the others see of this program from the next renewal on."""
         ...
 
@@ -47,11 +47,11 @@ class Programs(Protocol):
         """Which of these programs are alive."""
         ...
 
-    async def living(self) -> Sequence[Program]:
+    async def living(self) -> Sequence[Instance]:
         """All programs that are alive. Embedded, only this one is known."""
         ...
 
-    async def known(self) -> Sequence[Program]:
+    async def known(self) -> Sequence[Instance]:
         """As `living`, with programs that were alive until a short while ago and did not leave."""
         ...
 

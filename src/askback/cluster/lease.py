@@ -21,8 +21,8 @@ from askback.background.loops import start_thread
 from askback.background.outages import OUTAGES
 from askback.cluster.clock import DatabaseClock, boottime
 from askback.core.errors import RefusalCode
-from askback.core.programs import ProgramFacts
-from askback.store.postgres.program_rows import LEADER, Session, TooNew
+from askback.core.instances import InstanceFacts
+from askback.store.postgres.instances import LEADER, Session, TooNew
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Holder(Protocol):
 
 class Lease:
     def __init__(
-        self, connect: Callable[[], Session], *, facts: ProgramFacts, times: LeaseTimes, clock: DatabaseClock
+        self, connect: Callable[[], Session], *, facts: InstanceFacts, times: LeaseTimes, clock: DatabaseClock
     ) -> None:
         """`connect` raises `psycopg.Error`."""
         self.facts = facts

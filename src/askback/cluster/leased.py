@@ -18,10 +18,10 @@ from askback.cluster.clock import DatabaseClock, boottime
 from askback.cluster.lease import TOO_LATE, Lease, LeaseTimes
 from askback.cluster.locked import LockedPrograms
 from askback.core.errors import RefusalCode, Unavailable
-from askback.core.programs import Program, ProgramFacts
+from askback.core.instances import Instance, InstanceFacts
 from askback.process.tree import boot_id
-from askback.store.postgres import PostgresStore, errors, program_rows
-from askback.store.postgres.program_rows import RECOVERY, Session, TooNew
+from askback.store.postgres import PostgresStore, errors, instances
+from askback.store.postgres.instances import RECOVERY, Session, TooNew
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +56,12 @@ class LeasedPrograms:
         return self._name
 
     @property
-    def facts(self) -> ProgramFacts:
+    def facts(self) -> InstanceFacts:
         return self._locks.facts
 
     # Registering.
 
-    async def register(self, facts: ProgramFacts) -> str:
+    async def register(self, facts: InstanceFacts) -> str:
         """After a lease was lost: nothing that the program has started under its old name may be alive."""
         await self._locks.leave()
         name = await self._locks.register(facts)
@@ -85,13 +85,13 @@ class LeasedPrograms:
         name = self._name
         if name is not None:
             with suppress(Unavailable):
-                await self._store.read(lambda connection: program_rows.remove(connection, [name]))
+                await self._store.read(lambda connection: instances.remove(connection, [name]))
         self._store.refuse(error)
 
     def _session(self, name: str) -> Session:
         return Session(self._address, name, limit_sec=self._times.attempt)
 
-    def update(self, facts: ProgramFacts) -> None:
+    def update(self, facts: InstanceFacts) -> None:
         self._locks.update(facts)
         if self._lease is not None:
             self._lease.facts = facts
@@ -111,24 +111,24 @@ class LeasedPrograms:
     async def alive(self, names: Collection[str]) -> frozenset[str]:
         if not names:
             return frozenset()
-        found = await self._store.read(lambda connection: program_rows.alive(connection, names))
+        found = await self._store.read(lambda connection: instances.alive(connection, names))
         killed = set(await asyncio.to_thread(self._locks.killed)) if found else set()
         here = boot_id()
         return frozenset(each.name for each in found if each.boot_id != here or each.name not in killed)
 
-    async def living(self) -> Sequence[Program]:
-        return await self._store.read(program_rows.living)
+    async def living(self) -> Sequence[Instance]:
+        return await self._store.read(instances.living)
 
-    async def known(self) -> Sequence[Program]:
-        found = await self._store.read(program_rows.known)
+    async def known(self) -> Sequence[Instance]:
+        found = await self._store.read(instances.known)
         alive = await self.alive([each.name for each in found if each.alive])
         return [replace(each, alive=each.name in alive) for each in found]
 
     async def forget_dead(self) -> None:
         # First the rows: without its file, a killed program would be alive until its lease is over.
         killed = await asyncio.to_thread(self._locks.killed)
-        await self._store.read(lambda connection: program_rows.remove(connection, killed))
-        await self._store.read(program_rows.forget_dead)
+        await self._store.read(lambda connection: instances.remove(connection, killed))
+        await self._store.read(instances.forget_dead)
         await self._locks.forget_dead()
 
     @asynccontextmanager

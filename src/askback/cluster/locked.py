@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
-from askback.core.programs import Program, ProgramFacts
+from askback.core.instances import Instance, InstanceFacts
 from askback.process.locks import FileLock, Instances
 
 _LOCK_POLL_SEC = 0.05
@@ -23,7 +23,7 @@ class LockedPrograms:
 
     def __init__(self, folder: Path) -> None:
         self._instances = Instances(folder)
-        self._program: Program | None = None
+        self._program: Instance | None = None
         self._lock: FileLock | None = None
         self._changing = threading.Lock()
 
@@ -32,19 +32,19 @@ class LockedPrograms:
         return self._registered.name
 
     @property
-    def facts(self) -> ProgramFacts:
+    def facts(self) -> InstanceFacts:
         return self._registered.facts
 
     @property
-    def _registered(self) -> Program:
+    def _registered(self) -> Instance:
         assert self._program is not None, "not registered"
         return self._program
 
-    async def register(self, facts: ProgramFacts) -> str:
+    async def register(self, facts: InstanceFacts) -> str:
         try:
             with self._changing:
                 name, self._lock = self._instances.register()
-                self._program = Program(name=name, facts=facts, started_at=datetime.now(UTC))
+                self._program = Instance(name=name, facts=facts, started_at=datetime.now(UTC))
         except OSError as error:
             code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
             message = (
@@ -53,9 +53,9 @@ class LockedPrograms:
             raise Unavailable(code, message) from error
         return name
 
-    def update(self, facts: ProgramFacts) -> None:
+    def update(self, facts: InstanceFacts) -> None:
         known = self._registered
-        self._program = Program(name=known.name, facts=facts, started_at=known.started_at)
+        self._program = Instance(name=known.name, facts=facts, started_at=known.started_at)
 
     def restore_registration(self) -> bool:
         with self._changing:
@@ -77,10 +77,10 @@ class LockedPrograms:
         """The programs of this machine that were killed, and not forgotten yet."""
         return self._instances.killed()
 
-    async def living(self) -> Sequence[Program]:
+    async def living(self) -> Sequence[Instance]:
         return (self._registered,)
 
-    async def known(self) -> Sequence[Program]:
+    async def known(self) -> Sequence[Instance]:
         return await self.living()
 
     @asynccontextmanager

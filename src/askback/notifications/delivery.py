@@ -196,7 +196,7 @@ class Notifications:
                 attempt = await self._attempt(senders, due)
             else:
                 attempt = Attempt(error="the question is closed")
-            await self._store.note_attempt(due.delivery, attempt)
+            await self._store.record_attempt(due.delivery, attempt)
             await self._note_device(due.delivery.webhook, attempt)
         except Exception as error:
             # An attempt that cannot be stored is due again when its claim ends.

@@ -403,7 +403,7 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """
         ...
 
-    async def note_files(self, *, shared: bool) -> None:
+    async def mark_files(self, *, shared: bool) -> None:
         """`shared`: the files of all unfinished runs are in the store of `files` now. Else some may not be, from now on."""
         ...
 
@@ -433,13 +433,13 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """Whether a claimed delivery is still to be sent: its question may be closed, or its claim be over."""
         ...
 
-    async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
+    async def record_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         """Record the result of an attempt, unless another process has claimed the delivery since."""
         ...
 
     # Messages in chats.
 
-    async def note_chat_message(self, message: ChatMessage) -> None:
+    async def record_chat_message(self, message: ChatMessage) -> None:
         """Remember a message that was sent."""
         ...
 
@@ -463,7 +463,7 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
         """Finished runs, the oldest first by creation."""
         ...
 
-    async def write_nothing(self) -> None:
+    async def ping(self) -> None:
         """Perform an empty write. Raises `Unavailable` if the store cannot write."""
         ...
 

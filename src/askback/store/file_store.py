@@ -15,7 +15,7 @@ class FileStore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCount:
+class StoredRunCount:
     """The runs that wait or are queued, and those that run, by what the database says of their files."""
 
     stored: int
@@ -47,8 +47,8 @@ class FileStoreRecord(Protocol):
         """Record another store, as one that was seen; None: no store."""
         ...
 
-    async def count_kept(self) -> KeptCount: ...
+    async def count_stored_runs(self) -> StoredRunCount: ...
 
-    async def some_kept(self, limit: int) -> Sequence[str]:
+    async def some_archive_keys(self, limit: int) -> Sequence[str]:
         """The keys of some archives that runs need which wait or are queued."""
         ...

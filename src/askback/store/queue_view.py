@@ -37,7 +37,7 @@ class QueueView:
         self._read: set[tuple[str, int]] = set()
         """Ids and versions of the runs that were last read. Their changes may be reported after that."""
 
-    def note(self, changed: Mapping[str, Run | None]) -> bool:
+    def notify(self, changed: Mapping[str, Run | None]) -> bool:
         """Take changes of the store. Returns whether a run may have been queued."""
         if None in changed.values():
             self._complete, self._outdated = False, True

@@ -38,7 +38,7 @@ class Turns(Protocol):
     let go, or cannot be claimed any more, and otherwise `put_back`.
     """
 
-    def note(self, changed: Mapping[str, Run | None]) -> bool:
+    def notify(self, changed: Mapping[str, Run | None]) -> bool:
         """Take changes of the store. Returns whether a run may have been queued."""
         ...
 

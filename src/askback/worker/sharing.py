@@ -84,7 +84,7 @@ class Sharing:
             await self._settle_all(all_left[first : first + _AT_ONCE])
         if self._left:
             return False
-        await self._store.note_files(shared=True)
+        await self._store.mark_files(shared=True)
         log.info("the files of all waiting and queued runs are stored")
         return True
 

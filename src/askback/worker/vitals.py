@@ -127,7 +127,7 @@ class Vitals:
     async def _check_database(self) -> None:
         try:
             waiting = await self._store.longest_queued({SHARED})
-            await self._store.write_nothing()
+            await self._store.ping()
         except Unavailable as error:
             # This is public, and the message names files on this machine.
             self._database = error.code

@@ -93,7 +93,7 @@ class Worker:
 
     def look_again(self) -> None:
         """Look at the whole queue: turns that were left may be taken now."""
-        self._queue.note({UNKNOWN_RUN: None})
+        self._queue.notify({UNKNOWN_RUN: None})
         self._wake.set()
 
     def drain(self) -> None:
@@ -169,7 +169,7 @@ class Worker:
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
                 await self._note_change(run_id, changed.get(run_id))
             await self._note_warm(changed)
-            if self._queue.note(changed):
+            if self._queue.notify(changed):
                 self._wake.set()
 
     async def _note_change(self, run_id: str, run: Run | None) -> None:

@@ -14,7 +14,7 @@ from askback.cli.help import Group
 from askback.text.formatting import count
 
 if TYPE_CHECKING:
-    from askback.core.programs import Program
+    from askback.core.instances import Instance
     from askback.settings.model import Settings
     from askback.store.postgres.schema import SchemaStatus
 
@@ -67,7 +67,7 @@ def upgrade(settings: Settings, as_json: bool, force: bool) -> int:
     done = postgres.upgrade(address, force=force)
     if as_json:
         blocked_by = [each.name for each in done.blocked_by]
-        view = _view(done.after, postgres.living_programs(address))
+        view = _view(done.after, postgres.living_instances(address))
         output.print_json({**view, "upgraded_from": done.before.found, "blocked_by": blocked_by})
         return 0
     output.to_stderr(_done(done.before, done.after))
@@ -157,7 +157,7 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     from askback.store import postgres
     from askback.store.postgres import schema
 
-    now, living = postgres.status(address), postgres.living_programs(address)
+    now, living = postgres.status(address), postgres.living_instances(address)
     if as_json:
         output.print_json(_view(now, living))
         return 0 if now.fits else 1
@@ -174,12 +174,12 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     return 0
 
 
-def _versions(program: Program) -> str:
+def _versions(program: Instance) -> str:
     known = program.facts.format
     return f"Askback {program.facts.version}, " + (f"knows format {known}" if known else "does not say what it knows")
 
 
-def _view(found: SchemaStatus, living: Sequence[Program]) -> dict[str, Any]:
+def _view(found: SchemaStatus, living: Sequence[Instance]) -> dict[str, Any]:
     return {
         "database": "postgresql",
         "server": found.server,

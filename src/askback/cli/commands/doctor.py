@@ -48,7 +48,7 @@ def command(settings: Settings, as_json: bool) -> int:
         findings += [finding async for finding in telegram_findings(settings)]
         try:
             # A problem with the telemetry is reported above, and must not hide the rest.
-            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), looking=True) as app:
+            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), read_only=True) as app:
                 findings += [finding async for finding in _examine(app)]
         except Unavailable as error:
             # The folder of the program itself may be on a full disk, wherever the database is.

@@ -45,7 +45,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool, refresh: bool
     from askback.wire.base import plain
 
     async def main() -> int:
-        async with opened(settings, looking=True) as app:
+        async with opened(settings, read_only=True) as app:
             engines = app.service.engines
             if as_json:
                 output.print_json(plain(await engines.views(refresh=refresh)))
@@ -74,7 +74,7 @@ def models(settings: Settings, as_json: bool, name: str) -> int:
     from askback.wire.base import plain
 
     async def main() -> int:
-        async with opened(settings, looking=True) as app:
+        async with opened(settings, read_only=True) as app:
             if as_json:
                 output.print_json(plain(await app.service.engines.models(name)))
                 return 0

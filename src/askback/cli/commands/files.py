@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from askback.app import App
     from askback.app.files_report import ContentReport, FilesReport
     from askback.settings.model import Settings
-    from askback.store.file_store import KeptCount
+    from askback.store.file_store import StoredRunCount
 
 _YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
 
@@ -61,7 +61,7 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
 
     async def change(app: App) -> dict[str, Any]:
         place, recorded = files_at(given_address(app.settings)).place, await app.store.file_store()
-        runs = count((await app.store.count_kept()).stored, "waiting or queued run")
+        runs = count((await app.store.count_stored_runs()).stored, "waiting or queued run")
         if not yes:
             output.to_stderr(
                 f"{place} would be used for the files of {runs}; those that are not there are lost. Repeat it with --yes"
@@ -84,7 +84,7 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
     """
 
     async def change(app: App) -> dict[str, Any]:
-        recorded, runs = await app.store.file_store(), await app.store.count_kept()
+        recorded, runs = await app.store.file_store(), await app.store.count_stored_runs()
         if recorded is None:
             output.to_stderr("this database uses no file store")
             return {"changed": False, "runs": runs.stored}
@@ -104,7 +104,7 @@ def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str, Any]
     from askback.cli.exit_codes import run_async
 
     async def main() -> int:
-        async with opened(settings, looking=True) as app:
+        async with opened(settings, read_only=True) as app:
             await _refuse_used(app)
             result = await change(app)
         if as_json:
@@ -129,7 +129,7 @@ async def _refuse_used(app: App) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Status:
     report: FilesReport
-    runs: KeptCount
+    runs: StoredRunCount
     contents: ContentReport | None
     """None if the store cannot be looked at."""
     others_wait: bool | None
@@ -145,7 +145,7 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     from askback.cli.exit_codes import run_async
 
     async def main() -> int:
-        async with opened(settings, looking=True) as app:
+        async with opened(settings, read_only=True) as app:
             status = await _examined(app)
         if as_json:
             output.print_json(_view(status))
@@ -162,7 +162,7 @@ async def _examined(app: App) -> _Status:
     from askback.core.errors import Unavailable
 
     settings, store, contents, others_wait = app.settings, app.store, None, None
-    report, runs = await examine(settings, store), await store.count_kept()
+    report, runs = await examine(settings, store), await store.count_stored_runs()
     if report.problem is None and report.place is not None:
         try:
             contents = await examine_contents(settings, store)
@@ -216,7 +216,7 @@ def _print(status: _Status) -> None:
         )
 
 
-def _print_runs(runs: KeptCount, contents: ContentReport | None) -> None:
+def _print_runs(runs: StoredRunCount, contents: ContentReport | None) -> None:
     rest = f"{runs.not_stored} not yet, {runs.not_started} have not started"
     if contents is None:
         output.print_line(f"runs that wait or are queued: files were stored for {runs.stored}, {rest}")

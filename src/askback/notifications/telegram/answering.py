@@ -211,7 +211,7 @@ class Answering:
 
     async def _note(self, chat: int, message: int, run_id: str, interaction_id: str, *, is_open: bool) -> None:
         note = ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=is_open)
-        await self.store.note_chat_message(note)
+        await self.store.record_chat_message(note)
 
     async def _say(self, to: Written, text: str, *, force_reply: bool = False) -> int | None:
         """Reply to a message. Returns the number of the new one."""

@@ -67,7 +67,7 @@ class TelegramChannel:
                 raise
             sent = await send_draft(self.api, chat_id, with_link_as_text(draft, link, self.texts))
         note = ChatMessage(chat=chat_id, message=sent["message_id"], run_id=run.id, interaction_id=asked.interaction_id)
-        await self.store.note_chat_message(note)
+        await self.store.record_chat_message(note)
         await self.closing.close_of(run.id)
 
     async def _is_pending(self, run_id: str, interaction_id: str) -> bool:

@@ -12,7 +12,7 @@ import psycopg
 
 from askback.core.audit import AuditEntry
 from askback.core.errors import Unavailable
-from askback.core.programs import Program
+from askback.core.instances import Instance
 from askback.store.postgres import errors, schema, upgrades
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.limits import DEFAULT, Limits
@@ -132,10 +132,10 @@ class PostgresStore(SqlStore):
             lambda connection: schema.has_unshared_files(connection, folder)
         )
 
-    async def note_files(self, *, shared: bool) -> None:
+    async def mark_files(self, *, shared: bool) -> None:
         folder = self._folder
         if folder is not None:
-            await self._readers.read(lambda connection: schema.note_files(connection, folder, shared=shared))
+            await self._readers.read(lambda connection: schema.mark_files(connection, folder, shared=shared))
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         forgotten = await super().forget(run_ids, audit)
@@ -162,8 +162,8 @@ def upgrade(address: str, *, force: bool = False) -> upgrades.Upgrade:
     )
 
 
-def living_programs(address: str) -> Sequence[Program]:
-    return _with_connection(address, upgrades.living_programs)
+def living_instances(address: str) -> Sequence[Instance]:
+    return _with_connection(address, upgrades.living_instances)
 
 
 def status(address: str) -> schema.SchemaStatus:

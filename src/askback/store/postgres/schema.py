@@ -120,7 +120,7 @@ def has_unshared_files(connection: PostgresConnection, folder: DataFolder) -> bo
     return bool(connection.value(statement, {"id": folder.id}))
 
 
-def note_files(connection: PostgresConnection, folder: DataFolder, *, shared: bool) -> None:
+def mark_files(connection: PostgresConnection, folder: DataFolder, *, shared: bool) -> None:
     statement = "UPDATE data_folder SET shared = :shared WHERE id = :id AND shared <> :shared"
     connection.execute(statement, {"id": folder.id, "shared": shared})
 

@@ -66,7 +66,7 @@ class JobTurns:
         self._given_back = asyncio.Event()
         self._suspects: frozenset[int] = frozenset()
 
-    def note(self, changed: Mapping[str, Run | None]) -> bool:
+    def notify(self, changed: Mapping[str, Run | None]) -> bool:
         return any(run is None or run.state is RunState.QUEUED for run in changed.values())
 
     # Taking.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from askback.core.programs import Program
-from askback.store.postgres import errors, program_rows, queue_schema, schema, steps
+from askback.core.instances import Instance
+from askback.store.postgres import errors, instances, queue_schema, schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 
 _LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA} migrations', 0))"
@@ -20,7 +20,7 @@ _NO_NEW_PROGRAMS = "LOCK TABLE programs IN SHARE ROW EXCLUSIVE MODE"
 class Upgrade:
     before: schema.SchemaStatus
     after: schema.SchemaStatus
-    blocked_by: tuple[Program, ...] = ()
+    blocked_by: tuple[Instance, ...] = ()
     """The programs that are too old for the next step."""
 
 
@@ -46,10 +46,10 @@ def upgrade(connection: PostgresConnection, *, force: bool = False) -> Upgrade:
     return Upgrade(before=before, after=after, blocked_by=blocked_by)
 
 
-def _apply(connection: PostgresConnection, before: schema.SchemaStatus, *, force: bool) -> tuple[Program, ...]:
-    living: Sequence[Program] = ()
+def _apply(connection: PostgresConnection, before: schema.SchemaStatus, *, force: bool) -> tuple[Instance, ...]:
+    living: Sequence[Instance] = ()
     if before.found and any(map(_is_removing, before.waiting)) and not force:
-        living = living_programs(connection, alone=True)
+        living = living_instances(connection, alone=True)
     for step in steps.steps()[before.found :]:
         if older := tuple(each for each in living if each.facts.format < step.oldest):
             return older
@@ -63,10 +63,10 @@ def _is_removing(step: str) -> bool:
     return not (steps.steps()[int(step) - 1].additive if step.isdigit() else steps.is_additive(step))
 
 
-def living_programs(connection: PostgresConnection, *, alone: bool = False) -> Sequence[Program]:
+def living_instances(connection: PostgresConnection, *, alone: bool = False) -> Sequence[Instance]:
     """The programs whose lease is not over. `alone`: no other one registers until the transaction ends."""
     if not connection.value(_HAS_PROGRAMS):
         return ()
     if alone:
         connection.execute(_NO_NEW_PROGRAMS)
-    return program_rows.living(connection)
+    return instances.living(connection)

@@ -89,5 +89,5 @@ class Note(Write):
             "next_attempt_at": None if again is None else rows.micros(again),
             "delivered_at": None if delivered is None else rows.micros(delivered),
         }
-        connection.execute(connection.statements("outbox")["note_attempt"], columns)
+        connection.execute(connection.statements("outbox")["record_attempt"], columns)
         return Change()

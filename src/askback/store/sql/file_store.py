@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from askback.store.file_store import FileStore, KeptCount
+from askback.store.file_store import FileStore, StoredRunCount
 from askback.store.sql.connection import Connection
 from askback.store.sql.writes import Change, Write
 
@@ -15,14 +15,14 @@ def read(connection: Connection) -> FileStore | None:
     return next((FileStore(id=store_id, confirmed=bool(confirmed)) for store_id, confirmed in found), None)
 
 
-def count_kept(connection: Connection) -> KeptCount:
-    found: dict[str, int] = dict(connection.fetch(connection.statements("file_store")["count_kept"]))
+def count_stored_runs(connection: Connection) -> StoredRunCount:
+    found: dict[str, int] = dict(connection.fetch(connection.statements("file_store")["count_stored_runs"]))
     kinds = ("stored", "not_stored", "not_started", "running")
-    return KeptCount(**{kind: found.get(kind, 0) for kind in kinds}, unfinished=sum(found.values()))
+    return StoredRunCount(**{kind: found.get(kind, 0) for kind in kinds}, unfinished=sum(found.values()))
 
 
-def some_kept(connection: Connection, limit: int) -> Sequence[str]:
-    found = connection.fetch(connection.statements("file_store")["some_kept"], {"limit": limit})
+def some_archive_keys(connection: Connection, limit: int) -> Sequence[str]:
+    found = connection.fetch(connection.statements("file_store")["some_archive_keys"], {"limit": limit})
     return [key for (key,) in found]
 
 

@@ -114,10 +114,10 @@ class SqlStore(ABC):
     ) -> Sequence[DueDelivery]:
         return (await self.write(Claim(at=at, until=until, busy=busy, limit=limit))).deliveries
 
-    async def note_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
+    async def record_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         await self.write(Note(delivery=delivery, attempt=attempt))
 
-    async def note_chat_message(self, message: ChatMessage) -> None:
+    async def record_chat_message(self, message: ChatMessage) -> None:
         await self.write(MessageNote(message=message))
 
     async def close_chat_message(self, message: ChatMessage) -> None:
@@ -144,7 +144,7 @@ class SqlStore(ABC):
     async def replace_file_store(self, store_id: str | None) -> None:
         await self.write(file_store_rows.Replacement(id=store_id))
 
-    async def write_nothing(self) -> None:
+    async def ping(self) -> None:
         await self.write(Nothing())
 
     async def _written(self, work: Write) -> Run:
@@ -182,8 +182,8 @@ class SqlStore(ABC):
     deliveries = _reading(reads.deliveries)
     audit_entries = _reading(reads.audit_entries)
     file_store = _reading(file_store_rows.read)
-    count_kept = _reading(file_store_rows.count_kept)
-    some_kept = _reading(file_store_rows.some_kept)
+    count_stored_runs = _reading(file_store_rows.count_stored_runs)
+    some_archive_keys = _reading(file_store_rows.some_archive_keys)
     is_due = _reading(outbox.is_due)
     next_delivery = _reading(outbox.next_delivery)
     open_questions = _reading(digest_reads.open_questions)

@@ -75,7 +75,7 @@ class SqliteStore(SqlStore):
         """Nobody notes it: the programs of one machine have the same files."""
         return True
 
-    async def note_files(self, *, shared: bool) -> None:
+    async def mark_files(self, *, shared: bool) -> None:
         """Nothing: see above."""
 
     async def check(self) -> str:

@@ -14,7 +14,7 @@ DELETE FROM file_store WHERE single = 1
 INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 1)
 
 -- A sticky run that waits needs its process, not its files.
--- name: count_kept
+-- name: count_stored_runs
 SELECT kind, count(*)
 FROM (
     SELECT CASE
@@ -29,5 +29,5 @@ FROM (
 ) AS found
 GROUP BY kind
 
--- name: some_kept
+-- name: some_archive_keys
 SELECT {kept} FROM runs WHERE state IN ('queued', 'waiting_user') AND {kept} IS NOT NULL LIMIT :limit

@@ -118,7 +118,7 @@ FROM deliveries
     JOIN runs ON runs.number = deliveries.run
 WHERE deliveries.number = :number
 
--- name: note_attempt
+-- name: record_attempt
 UPDATE deliveries
 SET last_status = :status,
     last_error = CASE WHEN next_attempt_at IS NULL AND :delivered_at IS NULL THEN last_error ELSE :error END,

@@ -10,17 +10,17 @@ from typing import Any
 from askback.core.open_values import OpenValue
 
 
-class ProgramKind(OpenValue):
+class InstanceKind(OpenValue):
     SERVER = "server"
     WORKER = "worker"
     COMMAND = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramFacts:
+class InstanceFacts:
     """What a program says of itself. A field that other versions may not have needs a default."""
 
-    kind: ProgramKind
+    kind: InstanceKind
     host: str
     pid: int
     boot_id: str
@@ -48,11 +48,11 @@ class ProgramFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Instance:
     """A program that is alive, or was until a short while ago."""
 
     name: str
-    facts: ProgramFacts
+    facts: InstanceFacts
     started_at: datetime
     lease_until: datetime | None = None
     """When it counts as dead unless it renews its lease; None: it is alive as long as its process is."""

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as kinds
 
 from askback.core.errors import Unavailable
-from askback.core.programs import Program, ProgramFacts, ProgramKind
+from askback.core.instances import Instance, InstanceFacts, InstanceKind
 from askback.store.postgres import errors, queue_schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.sql import rows
@@ -27,7 +27,7 @@ from askback.store.sql.connection import Connection
 LEADER = f"{SCHEMA} leader"
 RECOVERY = f"{SCHEMA} recovery"
 
-_FACTS = msgspec.json.Decoder(ProgramFacts)
+_FACTS = msgspec.json.Decoder(InstanceFacts)
 _CONNECT_SEC = 3
 _NOTICED = """
 SET tcp_keepalives_idle TO 5;
@@ -82,25 +82,25 @@ def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
     return [Living(name=name, boot_id=boot_id) for name, boot_id in found]
 
 
-def living(connection: Connection) -> Sequence[Program]:
+def living(connection: Connection) -> Sequence[Instance]:
     return [each for each in known(connection) if each.alive]
 
 
-def known(connection: Connection) -> Sequence[Program]:
+def known(connection: Connection) -> Sequence[Instance]:
     """Also those whose lease is over, until they are forgotten."""
     return [
-        Program(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
+        Instance(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
         for name, *columns, doc, started_at, until, alive in connection.fetch(_KNOWN)
     ]
 
 
-def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str) -> ProgramFacts:
+def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str) -> InstanceFacts:
     """A program whose document cannot be read is alive all the same, and must not end the others that see it."""
     try:
         return _FACTS.decode(doc)
     except msgspec.MsgspecError:
-        known_kind = kind if kind in set(ProgramKind) else ProgramKind.COMMAND
-        return ProgramFacts(kind=ProgramKind(known_kind), host=host, pid=pid, boot_id=boot_id, version=version)
+        known_kind = kind if kind in set(InstanceKind) else InstanceKind.COMMAND
+        return InstanceFacts(kind=InstanceKind(known_kind), host=host, pid=pid, boot_id=boot_id, version=version)
 
 
 def remove(connection: Connection, names: Collection[str]) -> None:
@@ -118,7 +118,7 @@ class TooNew(Unavailable):
         super().__init__(refusal.code, refusal.message)
 
 
-def _document(facts: ProgramFacts) -> str:
+def _document(facts: InstanceFacts) -> str:
     return rows.dump(replace(facts, format=steps.newest(), queue_format=queue_schema.known()[-1]))
 
 
@@ -142,7 +142,7 @@ class Session:
             self._connection.close()
             raise
 
-    def register(self, facts: ProgramFacts, *, instead_of: str | None, lease_sec: float, limit_sec: float) -> datetime:
+    def register(self, facts: InstanceFacts, *, instead_of: str | None, lease_sec: float, limit_sec: float) -> datetime:
         """Returns the time of the database. The row of `instead_of` is removed in the same transaction.
 
         Raises `TooNew`.
@@ -165,7 +165,7 @@ class Session:
             self._refuse_newer(*self._connection.fetch(_OLDEST)[0])
         return at
 
-    def renew(self, facts: ProgramFacts, *, lease_sec: float, limit_sec: float) -> datetime | None:
+    def renew(self, facts: InstanceFacts, *, lease_sec: float, limit_sec: float) -> datetime | None:
         """The time of the database; None if the lease is over. Raises `TooNew`."""
         values = {"name": self._name, "lease_sec": lease_sec, "doc": _document(facts)}
         with self._limited(limit_sec):
