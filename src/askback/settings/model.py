@@ -157,7 +157,7 @@ class Settings(BaseSettings):
         description=(
             "How long the process of a resumable run is kept while the run waits, if its engine allows it, in seconds;"
             " 0: it ends when the run asks. `600` is recommended where people wait for answers. The option of a run"
-            " can only shorten it. See [warm waits](../explanation/engines.md#warm-waits)."
+            " can only shorten it. See [warm waits](../explanation/warm-processes.md#warm-waits)."
         ),
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(

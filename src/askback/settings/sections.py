@@ -267,11 +267,11 @@ class EngineSettings(Section):
         0,
         ge=0,
         le=64,
-        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm, and only with `warm_sec`. See [warm starts](../explanation/engines.md#warm-starts).",
+        description="How many processes a server keeps ready for runs that are not submitted yet. Only for engines that can be warm, and only with `warm_sec`. See [warm starts](../explanation/warm-processes.md#warm-starts).",
     )
     ask_tool: bool = Field(
         False,
-        description="Whether the engine gets the tool `put_question`, which checks a question when it is asked and, in a process that stays, returns the answer. See [the ask tool](../explanation/engines.md#the-ask-tool).",
+        description="Whether the engine gets the tool `put_question`, which checks a question when it is asked and, in a process that stays, returns the answer. See [the ask tool](../explanation/ask-tool.md).",
     )
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
