@@ -15,9 +15,9 @@ from askback.catalog.probes import EngineSetup
 from askback.cluster.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
 from askback.cluster.fleet_engines import FleetEngines
 from askback.cluster.slots import Slots
+from askback.core.access import MAIN
+from askback.core.queue import Shares
 from askback.core.runs import ProfileKind
-from askback.core.shares import Shares
-from askback.core.token_names import MAIN
 from askback.engines.base import Probe
 from askback.engines.scripted import Scripted
 from askback.settings.sections import Quota, Quotas

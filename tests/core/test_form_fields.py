@@ -11,8 +11,17 @@ import jsonschema_rs
 import pytest
 from specimens import NOW, OWNER, decision, ended, running_run
 
-from askback.core.forms import FormField, complete, form_default, form_schema
-from askback.core.interactions import MAX_QUESTION_BYTES, Interaction, InteractionOutcome, Question, bounded
+from askback.core.interactions import (
+    MAX_QUESTION_BYTES,
+    FormField,
+    Interaction,
+    InteractionOutcome,
+    Question,
+    bounded,
+    complete_fields,
+    form_default,
+    form_schema,
+)
 from askback.core.outcomes import AskUser
 from askback.core.runs import RunOptions
 from askback.core.signals import DeadlinePassed, Replied
@@ -66,7 +75,7 @@ def test_a_form_is_one_interaction_that_clients_of_schemas_can_show() -> None:
     ],
 )
 def test_a_field_takes_what_its_question_asks_for(field: FormField, fits: list[Any], unfit: list[Any]) -> None:
-    schema = form_schema(complete([field]))
+    schema = form_schema(complete_fields([field]))
     jsonschema_rs.meta.validate(schema)
     for value in fits:
         assert jsonschema_rs.is_valid(schema, {field.id: value}), value
@@ -89,7 +98,7 @@ def test_a_field_takes_what_its_question_asks_for(field: FormField, fits: list[A
     ],
 )
 def test_a_default_is_a_value_that_the_field_takes(field: FormField, taken: Any) -> None:
-    (completed,) = complete([field])
+    (completed,) = complete_fields([field])
     assert json.dumps(completed.default) == json.dumps(taken)
 
 
@@ -98,16 +107,16 @@ def test_ids_are_unique_and_can_be_names() -> None:
     named = [
         FormField(id=name, prompt="?") for name in ("a", "a", "a", "1", "__proto__", "a b", "x" * 99, "question-4")
     ]
-    ids = [field.id for field in complete(named)]
+    ids = [field.id for field in complete_fields(named)]
     assert ids == ["a", "ax", "axx", "question-4", "question-5", "question-6", "question-7", "question-4x"]
 
 
 @pytest.mark.contract("N-6")
 def test_only_a_form_with_all_defaults_decides_itself() -> None:
     nights = replace(NIGHTS, default=2)
-    assert form_default(complete([PACE, nights, NOTE])) == {"pace": "packed", "nights": 2}
-    assert form_default(complete([PACE, NIGHTS])) is None
-    assert form_default(complete([NOTE])) is None
+    assert form_default(complete_fields([PACE, nights, NOTE])) == {"pace": "packed", "nights": 2}
+    assert form_default(complete_fields([PACE, NIGHTS])) is None
+    assert form_default(complete_fields([NOTE])) is None
     for fields, expected in (((PACE, nights), {"pace": "packed", "nights": 2}), ((PACE, NIGHTS), None)):
         question = Question(prompt="?", interaction_id="trip", questions=fields)
         run = running_run(options=RunOptions(interactive_require_user_reply=False))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from askback.core.json_pointer import at_pointer, referenced
 from askback.core.secrecy import Secrecy
+from askback.core.values import at_pointer, referenced
 from askback.skills.json_schema import resolve
 
 SECRET = {"type": "string", "format": "password"}

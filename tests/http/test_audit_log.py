@@ -17,8 +17,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import Actor, Caller, Channel
-from askback.core.audit import Action, AuditEntry, entry
 from askback.http.app import _OPERATIONS
 from askback.store.audit_log import AuditFilter
 from support.api import calling, over, refused, reply, start, waiting, within
@@ -337,7 +337,7 @@ def test_old_entries_are_removed_by_their_own_retention(own_world: World) -> Non
             long_ago = app.clock() - timedelta(days=31)
             for number in range(1203):
                 by = Actor(name=f"person {number}", via=Channel.CLI)
-                await app.store.record(entry(by, Action.TOKEN_CREATE, long_ago, object="old"))
+                await app.store.record(audit_entry(by, Action.TOKEN_CREATE, long_ago, object="old"))
             assert (await client.post("/v1/tokens", json={"name": "new", "scopes": ["read"]})).status_code == 201
             assert app.retention is not None
             await app.retention.sweep()
@@ -355,7 +355,7 @@ def test_hostile_names_are_kept_as_they_are_and_cut(own_world: World) -> None:
     async def main() -> None:
         async with within(own_world) as (app, _, client):
             by = Caller(name=name, via=Channel.TELEGRAM, address=name)
-            await app.store.record(entry(by, Action.LINK_CREATE, app.clock(), object=name, run_id=name))
+            await app.store.record(audit_entry(by, Action.LINK_CREATE, app.clock(), object=name, run_id=name))
             (found,) = (await client.get("/v1/audit")).json()["items"]
             assert found["actor"]["name"].startswith("\ufffd<script>")
             assert len(found["actor"]["name"]) == len(found["object"]) == 1000
@@ -366,8 +366,10 @@ def test_hostile_names_are_kept_as_they_are_and_cut(own_world: World) -> None:
 
 
 def test_an_entry_of_a_person_on_the_machine_has_no_address() -> None:
-    made = entry(Actor(name="anna", via=Channel.CLI), Action.RUN_CANCEL, datetime.now(UTC), run_id="r")
+    made = audit_entry(Actor(name="anna", via=Channel.CLI), Action.RUN_CANCEL, datetime.now(UTC), run_id="r")
     assert isinstance(made, AuditEntry)
     assert made.address is None
-    called = entry(Caller(name="anna", via=Channel.API, address="10.0.0.1"), Action.RUN_CANCEL, made.at, run_id="r")
+    called = audit_entry(
+        Caller(name="anna", via=Channel.API, address="10.0.0.1"), Action.RUN_CANCEL, made.at, run_id="r"
+    )
     assert (called.address, called.actor) == ("10.0.0.1", Actor(name="anna", via=Channel.API))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from askback.core.run_ids import is_run_id
+from askback.core.runs import is_run_id
 from askback.store.sql.rows import load_run, stored
 from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces

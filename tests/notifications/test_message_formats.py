@@ -19,8 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from askback.core.forms import FormField
-from askback.core.interactions import Json
+from askback.core.interactions import FormField, Json
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.notifications.messages import MessageStyle, message

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.actors import ASKBACK, Actor, Channel
-from askback.core.forms import FormField
-from askback.core.interactions import Interaction, InteractionOutcome
+from askback.core.interactions import FormField, Interaction, InteractionOutcome
 from askback.core.runs import Run
 from askback.notifications.telegram.choices import ButtonKey, in_chat
 from askback.notifications.telegram.messages import cut, outcome, question, units, with_link_as_text

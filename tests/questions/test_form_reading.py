@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import ErrorCode, WarningCode
-from askback.core.forms import MAX_FORM_FIELDS, FormField
-from askback.core.interactions import Question
+from askback.core.interactions import MAX_FORM_FIELDS, FormField, Question
 from askback.core.outcomes import AskUser, TurnError, conclude
 from askback.core.runs import Mode, Validation
 from askback.questions.reading import read_answer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.core.forms import MAX_FORM_FIELDS
+from askback.core.interactions import MAX_FORM_FIELDS
 from askback.questions.tool_calls import read_call
 
 FIELD = {"id": "colour", "prompt": "Which colour?"}

@@ -7,8 +7,8 @@ import asyncio
 from lives import create, finish, new_run, reply, start, waiting
 from stores import OpenStore
 
-from askback.core.chats import ChatMessage
 from askback.core.runs import Run
+from askback.core.webhooks import ChatMessage
 
 
 def message(run: Run, number: int = 7, *, chat: int = -1001234567890, is_open: bool = True) -> ChatMessage:

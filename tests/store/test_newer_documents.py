@@ -27,8 +27,8 @@ from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import EventType
 from askback.core.instances import InstanceFacts, InstanceKind
 from askback.core.interactions import Interaction
-from askback.core.open_values import OpenValue
 from askback.core.runs import Run
+from askback.core.values import OpenValue
 from askback.http.routes.invitations import Invitation
 from askback.notifications.digest_ledger import DigestRecord
 from askback.runs.links import StoredLink

@@ -15,8 +15,8 @@ from lives import NOON, create, finish, name_handle, new_run, reply, running, st
 from stores import OpenStore
 
 from askback.core.errors import Conflict, RefusalCode
+from askback.core.queue import Shares
 from askback.core.runs import SHARED, Run
-from askback.core.shares import Shares
 from askback.core.signals import SlotAcquired, TurnLost
 from askback.store.base import Store, move
 from askback.store.turns import Room, Ticket, Turns

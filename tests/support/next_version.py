@@ -32,7 +32,7 @@ class NextVersion:
         last = "    newer: Mapping[str, str] | None = None\n"
         self._edit("core/runs.py", last, f'    {FIELD}: str = "of the next version"\n{last}')
         self._edit("store/postgres/jobs.py", "defer(run=run.id, ", "defer(more=[1], run=run.id, ")
-        self._edit("core/programs.py", "    version: str\n", '    version: str\n    region: str = "nearby"\n')
+        self._edit("core/instances.py", "    version: str\n", '    version: str\n    region: str = "nearby"\n')
 
     @property
     def env(self) -> dict[str, str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from askback.app import App, opened
+from askback.core.access import MAIN
 from askback.core.runs import Run, RunState
-from askback.core.token_names import MAIN
 from support.data_folder import World, over, reach, run_async, submit, until
 
 pytestmark = pytest.mark.databases

@@ -5,10 +5,6 @@ from __future__ import annotations
 import inspect
 
 from askback.core.errors import (
-    ERROR_MEANINGS,
-    REFUSAL_KINDS,
-    REFUSAL_MEANINGS,
-    WARNING_MEANINGS,
     AskbackError,
     ErrorCode,
     RefusalCode,
@@ -55,7 +51,7 @@ KINDS = """The kinds:
 
 
 def page() -> str:
-    refusals = [(code(each), _kind(each), REFUSAL_MEANINGS[each]) for each in RefusalCode]
+    refusals = [(code(each), each.kind.__name__, each.meaning) for each in RefusalCode]
     kinds = [(kind.__name__, inspect.getdoc(kind) or "") for kind in AskbackError.__subclasses__()]
     return "".join(
         (
@@ -76,17 +72,13 @@ def page() -> str:
 
 
 def run_errors() -> str:
-    rows = [(code(each), ERROR_MEANINGS[each], _change(each)) for each in ErrorCode]
+    rows = [(code(each), each.meaning, _change(each)) for each in ErrorCode]
     return table(["code", "meaning", "state change"], rows)
 
 
 def run_warnings() -> str:
-    rows = [(code(each), WARNING_MEANINGS[each], _state_change(each)) for each in WarningCode]
+    rows = [(code(each), each.meaning, _state_change(each)) for each in WarningCode]
     return table(["code", "meaning", "state change"], rows)
-
-
-def _kind(refusal: RefusalCode) -> str:
-    return REFUSAL_KINDS[refusal].__name__
 
 
 def _change(error: ErrorCode) -> str:

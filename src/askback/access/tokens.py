@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from askback.access.grants import Grant, digest
-from askback.core.access import AccessScope
+from askback.core.access import AccessScope, check_token_name
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.labels import check_labels
-from askback.core.token_names import check_token_name
 from askback.fs.records import Records
 
 

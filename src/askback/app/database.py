@@ -136,7 +136,7 @@ def _naming_the_variable(settings: Settings) -> Iterator[None]:
         if settings.database is None or settings.database != common_database():
             raise
         message = f"{error.message}. The address is that of {COMMON_DATABASE}; ASKBACK_DATABASE=sqlite ignores it"
-        raise Unavailable(RefusalCode(error.code), message) from error
+        raise Unavailable(error.code, message) from error
 
 
 async def _open(settings: Settings) -> Store:

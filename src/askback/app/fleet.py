@@ -12,9 +12,9 @@ from askback.cluster.fleet import Fleet, FleetWorker, Offer, WorkerState
 from askback.cluster.instances import Programs
 from askback.cluster.offering import Offering
 from askback.cluster.slots import Slots
+from askback.core.access import MAIN
 from askback.core.instances import Instance, InstanceKind
-from askback.core.shares import Shares
-from askback.core.token_names import MAIN
+from askback.core.queue import Shares
 from askback.engines.registry import Engines
 from askback.settings.model import Settings
 from askback.settings.sections import Quota, Quotas

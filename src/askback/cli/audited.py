@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from askback.cli.system_user import system_user
-from askback.core.audit import Action, entry
+from askback.core.access import Action, audit_entry
 
 if TYPE_CHECKING:
     from askback.settings.model import Settings
@@ -38,7 +38,7 @@ def audited(
             if check is not None:
                 await check(store)
             written = await asyncio.to_thread(write)
-            await store.record(entry(system_user(), action, now(), object=what(written)))
+            await store.record(audit_entry(system_user(), action, now(), object=what(written)))
         finally:
             await store.close()
         return written

@@ -18,7 +18,7 @@ import msgspec
 from askback.background.loops import keep_trying
 from askback.catalog.probes import Installed
 from askback.cluster.slots import Slots
-from askback.core.shares import Shares
+from askback.core.queue import Shares
 from askback.engines.base import Probe
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from askback.core.shares import UNLIMITED, Shares
+from askback.core.queue import UNLIMITED, Shares
 
 
 class Slots:

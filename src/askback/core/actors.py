@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from askback.core.open_values import OpenValue
+from askback.core.values import OpenValue
 
 
 class Channel(OpenValue):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from askback.core import event_factory
+from askback.core.access import AuditEntry
 from askback.core.actors import ASKBACK
-from askback.core.audit import AuditEntry
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json

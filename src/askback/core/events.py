@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from askback.core.open_values import OpenValue
+from askback.core.values import OpenValue
 
 
 class EventType(OpenValue):

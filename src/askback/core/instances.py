@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from askback.core.open_values import OpenValue
+from askback.core.values import OpenValue
 
 
 class InstanceKind(OpenValue):

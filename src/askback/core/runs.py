@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -9,12 +10,30 @@ from enum import StrEnum
 from typing import Any
 
 from askback.core.actors import Actor
-from askback.core.errors import RunError, RunWarning
+from askback.core.errors import NotFound, RefusalCode, RunError, RunWarning
 from askback.core.interactions import Closing, Interaction
-from askback.core.run_ids import require_run_id
 
 SHARED = ""
 """The owner of a run that any server on the data folder may execute."""
+_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}", re.ASCII)
+"""Ids become names of folders and files, and parts of keys: nothing else is ever joined to a path."""
+
+
+def is_run_id(text: str) -> bool:
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def parse_run_id(text: str) -> str:
+    """The id. Raises `NotFound` for any other text: no run can have it."""
+    if not is_run_id(text):
+        raise NotFound(RefusalCode.RUN_NOT_FOUND, f"there is no run {text[:80]!r}; `askback runs` lists all runs")
+    return text
+
+
+def require_run_id(text: str) -> None:
+    """Raises `ValueError` for a text that no run can have as its id, as decoders of documents expect it."""
+    if not is_run_id(text):
+        raise ValueError(f"{text[:80]!r} is not the id of a run")
 
 
 class RunState(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from askback.core.json_pointer import referenced
+from askback.core.values import referenced
 
 _UNKNOWN_TARGETS = ("$dynamicRef", "$recursiveRef")
 _NO_VALUES = ("$defs", "definitions")

@@ -11,8 +11,7 @@ from askback.core import event_factory
 from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
-from askback.core.forms import FORM, complete, form_default, form_schema
-from askback.core.interactions import Interaction, Question
+from askback.core.interactions import FORM, Interaction, Question, complete_fields, form_default, form_schema
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Handle, Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder, Usage
 from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
@@ -235,7 +234,7 @@ def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
     )
     if not question.questions:
         return interaction
-    fields = complete(question.questions)
+    fields = complete_fields(question.questions)
     schema, default = form_schema(fields), form_default(fields)
     return replace(interaction, kind=FORM, options=(), questions=fields, response_schema=schema, default=default)
 

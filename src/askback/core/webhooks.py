@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries as values. Validates webhooks; knows no socket and no database."""
+"""Webhooks, their deliveries, and messages in chats, as values. Validates webhooks; knows no socket and no database."""
 
 from __future__ import annotations
 
@@ -211,6 +211,17 @@ class Attempt:
     error: str | None = None
     next_attempt_at: datetime | None = None
     delivered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """A message that a reply can refer to. `open`: it still offers to answer the question."""
+
+    chat: int
+    message: int
+    run_id: str
+    interaction_id: str
+    open: bool = True
 
 
 def address_problems(url: str, *, allow_private: bool) -> Sequence[str]:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from starlette.requests import Request
 
+from askback.core.access import Action, audit_entry
 from askback.core.actors import Actor
-from askback.core.audit import Action, entry
 from askback.http.auth import actor_of
 from askback.store.audit_log import AuditStore
 
@@ -42,7 +42,7 @@ class AuditTrail:
 
     async def note(self, by: Actor, action: Action, what: Changed) -> None:
         about = {"run_id": what.run_id, "interaction_id": what.interaction_id, "object": what.object}
-        await self.store.record(entry(by, action, self.clock(), **about))
+        await self.store.record(audit_entry(by, action, self.clock(), **about))
 
     async def note_request(self, request: Request, action: Action | None) -> None:
         """Add the entry of a request whose handler has succeeded."""

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import Grant, Lookup, SessionLookup
+from askback.core.access import MAIN as MAIN
 from askback.core.actors import Caller, Channel
 from askback.core.errors import Unavailable
-from askback.core.token_names import MAIN as MAIN
 from askback.http.addresses import Addresses
 from askback.http.cookies import cookie
 from askback.http.problems import RequestCode, problem, refused

@@ -25,7 +25,7 @@ from askback.core.access import AccessScope
 from askback.core.actors import Actor
 from askback.core.errors import Forbidden, Invalid, RefusalCode
 from askback.core.labels import read_labels
-from askback.core.run_ids import parse_run_id
+from askback.core.runs import parse_run_id
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import EVERY_DELIVERY, MIN_REQUESTED_SEC, DeliveryView, Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses

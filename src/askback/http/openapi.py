@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from askback import __version__
-from askback.core.access import AccessScope
+from askback.core.access import AccessScope, Action
 from askback.core.actors import Channel
-from askback.core.audit import Action
 from askback.core.changes import ChangeStatus, NoSummary
-from askback.core.errors import REFUSAL_KINDS, REFUSAL_MEANINGS, ErrorCode, RefusalCode, Unavailable, WarningCode
+from askback.core.errors import ErrorCode, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
@@ -76,9 +75,7 @@ _PATH_PARAMETERS = {
     "session_id": ("The ID of the session.", "9f2c01ab"),
     "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
 }
-_MACHINE = tuple(
-    code for code, kind in REFUSAL_KINDS.items() if kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE
-)
+_MACHINE = tuple(code for code in RefusalCode if code.kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE)
 _ALWAYS = (
     RequestCode.REQUEST_MALFORMED,
     RequestCode.UNAUTHORIZED,
@@ -255,7 +252,7 @@ def _example(status: HTTPStatus, code: Code) -> Json:
 
 
 def meaning(code: Code) -> str:
-    return REQUEST_CODES[code][1] if isinstance(code, RequestCode) else REFUSAL_MEANINGS[code]
+    return REQUEST_CODES[code][1] if isinstance(code, RequestCode) else code.meaning
 
 
 # Schemas.

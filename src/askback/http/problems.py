@@ -16,7 +16,6 @@ from starlette.types import ExceptionHandler
 from askback.core.actors import Actor
 from askback.core.errors import (
     FULL_DISK,
-    REFUSAL_KINDS,
     TEMPORARY,
     AlreadyClosed,
     AskbackError,
@@ -132,7 +131,7 @@ def status_of(code: RefusalCode | RequestCode) -> HTTPStatus:
     """The status of the code itself, or else of its kind."""
     if isinstance(code, RequestCode):
         return REQUEST_CODES[code][0]
-    return _OWN_STATUS.get(code) or _KIND_STATUS[REFUSAL_KINDS[code]]
+    return _OWN_STATUS.get(code) or _KIND_STATUS[code.kind]
 
 
 def default_code(status: HTTPStatus) -> str:

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.grants import Grant
+from askback.core.access import MAIN as MAIN
 from askback.core.errors import RefusalCode
-from askback.core.token_names import MAIN as MAIN
 from askback.http.problems import problem, status_of
 
 _BURST_SEC = 10.0

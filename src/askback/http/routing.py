@@ -17,8 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from askback.access.grants import Grant
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import Forbidden, NotFound, RefusalCode
 from askback.http.context import Context
 from askback.http.problems import RequestCode

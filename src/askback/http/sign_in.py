@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope
 
 from askback.access.grants import Grant, Lookup, digest
 from askback.access.sessions import Sessions
+from askback.core.access import Action
 from askback.core.actors import Caller, Channel
-from askback.core.audit import Action
 from askback.http.addresses import Addresses
 from askback.http.audit_trail import AuditTrail, Changed
 from askback.http.auth import ENTER, SignInPages, address_of, headers_of, host_of, query_of

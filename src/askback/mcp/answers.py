@@ -11,7 +11,7 @@ from typing import Any
 
 from askback.client import Refused
 from askback.core.errors import RefusalCode
-from askback.core.forms import option_value
+from askback.core.interactions import option_value
 from askback.mcp.elicitation import Form
 from askback.questions.typed_answers import confirmation, is_confirmation
 from askback.wire.questions import Interaction

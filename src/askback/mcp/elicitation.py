@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from askback.core.forms import option_label, option_value
+from askback.core.interactions import option_label, option_value
 from askback.questions.typed_answers import YES_OR_NO, confirmation, is_confirmation
 from askback.skills.field_values import readable
 from askback.text.formatting import one_line, printable

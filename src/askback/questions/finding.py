@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from askback.core.forms import FORM
-from askback.core.interactions import Json, Question
+from askback.core.interactions import FORM, Json, Question
 from askback.questions.forms import Fields, read_fields
 from askback.questions.schemas import hidden_kind, identifier_of, kind_of, options_of, response_schema, small, text_of
 from askback.text import yaml_text

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from askback.core.forms import MAX_FORM_FIELDS, FormField
-from askback.core.interactions import Json
+from askback.core.interactions import MAX_FORM_FIELDS, FormField, Json
 from askback.questions.schemas import field_schema, hidden_kind, identifier_of, kind_of, options_of, small, text_of
 
 _PLACE = "ask_user.questions"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from askback.background.pools import Pools
-from askback.core.audit import AuditEntry
+from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.store.base import RunStore

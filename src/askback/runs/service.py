@@ -19,8 +19,8 @@ from askback.background.pools import Checkpoint, Pools
 from askback.catalog.engines import EngineCatalog
 from askback.cluster.instances import Programs
 from askback.cluster.recovery import Recovery
+from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import ASKBACK, Actor
-from askback.core.audit import Action, AuditEntry, entry
 from askback.core.changes import Changes, NoSummary
 from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.events import Event, EventType
@@ -192,7 +192,7 @@ class Service:
         owner = run.owner if await self.owned_elsewhere(run) else self._owner()
         at = self._clock()
         signal = Replied(interaction_id=wanted, response=response, owner=owner, by=by.plain, at=at)
-        audit = entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
+        audit = audit_entry(by, Action.INTERACTION_REPLY, at, run_id=run_id, interaction_id=wanted)
         return await move(self.store, run_id, signal, seen=run, audit=audit)
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
@@ -229,7 +229,7 @@ class Service:
 
     async def cancel(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
         at = self._clock()
-        audit = entry(by, Action.RUN_CANCEL, at, run_id=run_id)
+        audit = audit_entry(by, Action.RUN_CANCEL, at, run_id=run_id)
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
@@ -264,7 +264,7 @@ class Service:
 
     async def delete(self, run_id: str, *, by: Actor = ASKBACK) -> None:
         """Delete a run that is over, with everything that belongs to it."""
-        await self._deletion.delete(run_id, entry(by, Action.RUN_DELETE, self._clock(), run_id=run_id))
+        await self._deletion.delete(run_id, audit_entry(by, Action.RUN_DELETE, self._clock(), run_id=run_id))
 
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""

@@ -16,8 +16,8 @@ from typing import Protocol, Self
 from askback.background.pools import Pools
 from askback.catalog.engines import EngineCatalog
 from askback.core import lifecycle
+from askback.core.access import Action, audit_entry
 from askback.core.actors import ASKBACK, Actor
-from askback.core.audit import Action, entry
 from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode, Unavailable
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import INTERNAL, check_labels, label_problems, restricted
@@ -357,7 +357,7 @@ class Submissions:
                 decision = await self._keep(decision)
             if wanted.starts_with_files:
                 await self._pools.files.run(self._workspaces.sync, run_id)
-            audit = entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
+            audit = audit_entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
             decision = replace(decision, audit=audit)
             run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):

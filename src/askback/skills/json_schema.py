@@ -13,7 +13,7 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from askback.core.interactions import Json
-from askback.core.json_pointer import referenced
+from askback.core.values import referenced
 from askback.skills.diagnostics import format_path, is_encodable, printable, short, unknown_name
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.core.json_pointer import referenced
+from askback.core.values import referenced
 from askback.skills.diagnostics import Problem, short, warning
 
 MANIFEST = "artifact-manifest"

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from askback.core.interactions import Json
-from askback.core.json_pointer import at_pointer
+from askback.core.values import at_pointer
 
 MAX_IN_PLACE = 10_000
 """Schemas that may apply to one value. The validator needs about 5 KB for each one that the value does not match."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from askback.core.audit import AuditEntry, StoredEntry
+from askback.core.access import AuditEntry, StoredEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Protocol, Self
 
-from askback.core.audit import AuditEntry
-from askback.core.chats import ChatMessage
+from askback.core.access import AuditEntry
 from askback.core.errors import Conflict
 from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.lifecycle import Decision, Stay, decide
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
-from askback.core.shares import UNLIMITED, Shares
 from askback.core.signals import Signal
 from askback.core.webhooks import (
     EVERY_DELIVERY,
     NOBODY,
     Attempt,
     BusyReceivers,
+    ChatMessage,
     Delivery,
     DeliveryView,
     DueDelivery,

@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from askback.core.priorities import priority
+from askback.core.queue import UNLIMITED, Shares, priority
 from askback.core.runs import Run, RunState
-from askback.core.shares import UNLIMITED, Shares
 from askback.store.base import QueuedRuns
 from askback.store.turns import Room, Ticket
 

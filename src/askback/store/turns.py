@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import Run
-from askback.core.shares import UNLIMITED, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
-from askback.core.audit import AuditEntry
+from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, Forbidden, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from askback.core.actors import Channel
-from askback.core.forms import option_label, option_value
+from askback.core.interactions import option_label, option_value
 from askback.skills.field_values import choices, introduced
 from askback.web.translations import Translations
 from askback.web.who import who_text

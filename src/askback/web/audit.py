@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.store.audit_log import AuditFilter
 from askback.web.page_context import Page, PageContext
 from askback.web.who import who_text

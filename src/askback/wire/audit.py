@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from askback.core.audit import Action, StoredEntry
+from askback.core.access import Action, StoredEntry
 from askback.wire.base import Actor, Moment, Page, Shape, about, one_of, utc
 
 

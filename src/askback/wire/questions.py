@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from askback.core import forms, interactions
+from askback.core import interactions
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.secrecy import Secrecy
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, utc
@@ -26,7 +26,7 @@ class FormField(Shape):
     context: Annotated[Any, about("Further information from the engine.")]
 
     @classmethod
-    def of(cls, field: forms.FormField) -> Self:
+    def of(cls, field: interactions.FormField) -> Self:
         return cls(
             id=field.id,
             kind=field.kind,
@@ -85,7 +85,7 @@ class Interaction(Shape):
     @property
     def secrecy(self) -> Secrecy:
         """What must not be shown of the answer."""
-        return forms.secrecy(self.kind, self.response_schema)
+        return interactions.secrecy(self.kind, self.response_schema)
 
     @property
     def secret(self) -> bool:
@@ -100,7 +100,7 @@ class Interaction(Shape):
     @property
     def heading(self) -> str:
         """The question for one line."""
-        return forms.heading(self.prompt, self.questions)
+        return interactions.heading(self.prompt, self.questions)
 
     @classmethod
     def of(cls, asked: interactions.Interaction, **more: Any) -> Self:

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from askback.core import token_names
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import TOKEN_NAME_PATTERN, TOKEN_NAME_RULE, AccessScope, Action
 from askback.core.interactions import InboxOrder
 from askback.core.runs import InheritedFiles, Mode, RunState
 from askback.core.webhooks import MAX_REMINDER_SEC, MIN_REQUESTED_SEC, USUAL_MAX_REMINDERS, Reminders, WebhookKind
@@ -244,10 +242,10 @@ class TokenCreate(Body):
     name: Annotated[
         str,
         about(
-            f"Whose token it is. It {token_names.RULE}. Shown with everything that its holder does.",
+            f"Whose token it is. It {TOKEN_NAME_RULE}. Shown with everything that its holder does.",
             "anna",
             # Not checked here, because the message would not say the rule.
-            extra_json_schema={"pattern": token_names.PATTERN},
+            extra_json_schema={"pattern": TOKEN_NAME_PATTERN},
         ),
     ]
     scopes: Annotated[

@@ -123,7 +123,7 @@ class Fitness:
             return FolderProblem(code=RefusalCode.STORE_UNUSABLE, message=message)
         except Unavailable as error:
             # Not even a thread is left.
-            return FolderProblem(code=RefusalCode(error.code), message=error.message)
+            return FolderProblem(code=error.code, message=error.message)
 
     def _begin(self, problem: FolderProblem) -> None:
         began, self._problem = self._problem is None, problem

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from askback.core.run_ids import is_run_id
+from askback.core.runs import is_run_id
 from askback.fs.atomic import sync_folder
 from askback.process.locks import FileLock, is_held
 from askback.workspace.layout import Workspace

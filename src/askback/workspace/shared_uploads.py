@@ -23,7 +23,7 @@ import msgspec
 from askback.blobs import FileMissing
 from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Unavailable
-from askback.core.run_ids import parse_run_id
+from askback.core.runs import parse_run_id
 from askback.fs.tree import remove_tree
 from askback.workspace.uploads import ID, Upload, Uploads, no_such_upload, quota_exceeded, safe_name, weight
 

@@ -18,7 +18,7 @@ import msgspec
 from askback.blobs import FileMissing
 from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import RefusalCode, Unavailable
-from askback.core.run_ids import parse_run_id
+from askback.core.runs import parse_run_id
 
 _ABOUT = "about.json"
 _CONTENT = "content"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import Conflict, NotFound, RefusalCode
-from askback.core.run_ids import parse_run_id
+from askback.core.runs import parse_run_id
 from askback.fs.durable import GroupSync
 from askback.fs.tree import remove_tree
 

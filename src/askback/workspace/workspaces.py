@@ -11,7 +11,7 @@ from pathlib import Path
 
 from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Unavailable
-from askback.core.run_ids import is_run_id, parse_run_id
+from askback.core.runs import is_run_id, parse_run_id
 from askback.fs import beneath
 from askback.fs.atomic import sync_folder
 from askback.fs.durable import GroupSync

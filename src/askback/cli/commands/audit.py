@@ -50,7 +50,7 @@ def command(
     """List who wrote what, newest first: answers, runs, links, tokens, sessions, uploads and skills."""
     import msgspec
 
-    from askback.core.audit import Action
+    from askback.core.access import Action
 
     if action is not None and action not in list(Action):
         raise click.UsageError(f"--action {one_line(action, 40)!r}: choose one of {', '.join(Action)}")

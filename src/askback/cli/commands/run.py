@@ -16,8 +16,7 @@ from askback.cli.completion import complete_engine, complete_open_run, complete_
 from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
-from askback.core.run_ids import parse_run_id
-from askback.core.runs import InheritedFiles, Origin
+from askback.core.runs import InheritedFiles, Origin, parse_run_id
 
 if TYPE_CHECKING:
     from askback.app import App

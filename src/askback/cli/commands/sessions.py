@@ -51,7 +51,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def revoke(settings: Settings, as_json: bool, session_id: str | None, every: bool) -> int:
     """Revoke the session with this ID. It takes effect at once."""
     from askback.cli.audited import audited
-    from askback.core.audit import Action
+    from askback.core.access import Action
 
     if every == (session_id is not None):
         raise click.UsageError("name an ID, or use --all")

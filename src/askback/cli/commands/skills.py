@@ -66,7 +66,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
     from askback.app import open_library
     from askback.app.files import refuse_without_files
     from askback.cli.audited import audited
-    from askback.core.audit import Action
+    from askback.core.access import Action
 
     package = audited(
         settings,

@@ -79,10 +79,8 @@ def create(
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.app import now
     from askback.cli.audited import audited
-    from askback.core.access import AccessScope
-    from askback.core.audit import Action
+    from askback.core.access import AccessScope, Action, check_token_name
     from askback.core.labels import shown_labels
-    from askback.core.token_names import check_token_name
     from askback.fs.atomic import make_private
 
     check_token_name(name)
@@ -108,7 +106,7 @@ def create(
 def revoke(settings: Settings, as_json: bool, name: str) -> int:
     """Revoke the token called NAME. It takes effect at once."""
     from askback.cli.audited import audited
-    from askback.core.audit import Action
+    from askback.core.access import Action
 
     audited(settings, Action.TOKEN_REVOKE, partial(_tokens(settings).revoke, name), lambda _: name)
     if as_json:

@@ -7,8 +7,7 @@ from typing import Any
 
 from askback.cli.terminal.fields import Write, ask_fields
 from askback.cli.terminal.prompt import Settled, read_line
-from askback.core.forms import FormField
-from askback.core.interactions import Interaction, Json
+from askback.core.interactions import FormField, Interaction, Json
 from askback.skills.field_values import describe, introduced, readable
 from askback.text.formatting import one_line, printable
 from askback.wire import questions as question_wire

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.background.pools import Pool
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import NotFound, RefusalCode
 from askback.http.audit_trail import changed
 from askback.http.bodies import FORM, form_file, media_type, while_connected

@@ -15,8 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from askback.access.grants import Grant
 from askback.background.pools import Pool
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import RefusalCode
 from askback.http.audit_trail import changed
 from askback.http.bodies import FORM, declared_length, form_file, while_connected

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from askback.access.grants import Grant
 from askback.access.push_subscriptions import SCOPES, Push, Subscription, digest
 from askback.access.sessions import browser
-from askback.core.audit import Action
+from askback.core.access import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import address_problems
 from askback.http.audit_trail import changed

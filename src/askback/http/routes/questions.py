@@ -9,8 +9,7 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.labels import is_one_line

@@ -12,8 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
 from askback.http.auth import actor_of

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from askback.access.grants import Grant
 from askback.access.sessions import Session
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import NotFound, RefusalCode
 from askback.http.audit_trail import changed
 from askback.http.auth import headers_of, host_of

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.access.tokens import Token
-from askback.core.access import AccessScope
-from askback.core.audit import Action
+from askback.core.access import AccessScope, Action
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.http.audit_trail import changed
 from askback.http.auth import ENTER, headers_of, host_of

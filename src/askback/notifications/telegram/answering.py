@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from askback.core.actors import Actor, Channel
-from askback.core.chats import ChatMessage
 from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.labels import has_labels
+from askback.core.webhooks import ChatMessage
 from askback.notifications.telegram.api import BotApi, Refused
 from askback.notifications.telegram.choices import ButtonKey, choices_of, in_chat
 from askback.notifications.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late

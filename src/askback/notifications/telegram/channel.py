@@ -8,10 +8,9 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 from urllib.parse import urlsplit
 
-from askback.core.chats import ChatMessage
 from askback.core.errors import NotFound
 from askback.core.runs import RunState
-from askback.core.webhooks import DueDelivery, Reminders, Webhook, WebhookKind
+from askback.core.webhooks import ChatMessage, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.notifications.delivery import AnswerLink
 from askback.notifications.sender import Failed, Response
 from askback.notifications.telegram.api import BotApi, Refused, Unreachable

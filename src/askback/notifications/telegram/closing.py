@@ -10,8 +10,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from askback.core.chats import ChatMessage
 from askback.core.errors import NotFound, Unavailable
+from askback.core.webhooks import ChatMessage
 from askback.notifications.telegram.api import BotApi, BotApiError, Refused
 from askback.notifications.telegram.messages import closed
 from askback.notifications.telegram.texts import Texts

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import psycopg
 
-from askback.core.audit import AuditEntry
+from askback.core.access import AuditEntry
 from askback.core.errors import Unavailable
 from askback.core.instances import Instance
 from askback.store.postgres import errors, schema, upgrades

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.core.run_ids import parse_run_id
+from askback.core.runs import parse_run_id
 from askback.fs.atomic import Record
 from askback.fs.records import found_secret, stored_secret
 from askback.fs.regular import open_regular

@@ -10,8 +10,7 @@ import msgspec
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
-from askback.core.run_ids import require_run_id
-from askback.core.runs import RunState
+from askback.core.runs import RunState, require_run_id
 from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.store.sql import rows
 from askback.store.sqlite.moving import known_columns

@@ -15,7 +15,7 @@ import procrastinate
 import psycopg
 from procrastinate import exceptions
 
-from askback.core.priorities import party, priority
+from askback.core.queue import party, priority
 from askback.core.runs import Run
 from askback.store.sql.connection import Connection
 

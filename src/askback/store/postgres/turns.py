@@ -19,8 +19,8 @@ from psycopg import errors as kinds
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, Unavailable
+from askback.core.queue import Shares
 from askback.core.runs import Run, RunState
-from askback.core.shares import Shares
 from askback.store.postgres.connector import Connector
 from askback.store.postgres.jobs import lane
 from askback.store.postgres.link import Server

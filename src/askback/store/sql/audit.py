@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from askback.core.audit import AuditEntry, StoredEntry
+from askback.core.access import AuditEntry, StoredEntry
 from askback.store.audit_log import AuditFilter, AuditPage
 from askback.store.sql import rows
 from askback.store.sql.connection import Connection

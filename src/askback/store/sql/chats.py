@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from askback.core.chats import ChatMessage
+from askback.core.webhooks import ChatMessage
 from askback.store.sql.connection import Connection
 from askback.store.sql.writes import Change, Write
 from askback.text.json_text import clean

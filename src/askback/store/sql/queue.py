@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from askback.core.priorities import party, priority
+from askback.core.queue import party, priority
 from askback.core.runs import Run, RunState
 from askback.store.sql.connection import Connection
 

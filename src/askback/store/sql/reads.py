@@ -10,8 +10,8 @@ from typing import Any
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
-from askback.core.shares import UNLIMITED, Shares
 from askback.core.webhooks import EVERY_DELIVERY, DeliveryView
 from askback.store.audit_log import AuditFilter, AuditPage
 from askback.store.base import (

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from askback.core.audit import AuditEntry
-from askback.core.chats import ChatMessage
+from askback.core.access import AuditEntry
 from askback.core.errors import Unavailable
 from askback.core.events import NewEvent
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest
-from askback.core.webhooks import NOBODY, Attempt, BusyReceivers, Delivery, DueDelivery, Webhook
+from askback.core.webhooks import NOBODY, Attempt, BusyReceivers, ChatMessage, Delivery, DueDelivery, Webhook
 from askback.store.base import IdempotencyKey, StoreObserver
 from askback.store.file_store import FileStore
 from askback.store.listeners import EventListener, Listeners, RunListener

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 
-from askback.core.audit import AuditEntry
+from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction

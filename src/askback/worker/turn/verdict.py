@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
-from askback.core.forms import FormField
-from askback.core.interactions import Question, bounded
+from askback.core.interactions import FormField, Question, bounded
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclude, engine_failure
 from askback.core.runs import Mode, Run
 from askback.engines.base import Completed, TurnFailed
