@@ -18,7 +18,8 @@ NOT_A_METHOD = {"event_stream": "follow"}
 def declared() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, make in inspect.getmembers(calls, inspect.isfunction):
         returned = str(get_type_hints(make).get("return"))
-        if make.__module__ == calls.__name__ and ("Call[" in returned or "Listing[" in returned):
+        is_public = make.__module__ == calls.__name__ and not name.startswith("_")
+        if is_public and ("Call[" in returned or "Listing[" in returned):
             yield name, make
 
 
@@ -54,3 +55,9 @@ def test_every_operation_has_a_call() -> None:
 def test_every_call_is_a_method_of_both_clients(client: type[Any]) -> None:
     names = {NOT_A_METHOD.get(name, name) for name, _ in declared()}
     assert names - set(dir(client)) == set()
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_method_has_the_arguments_and_the_docstring_of_its_call(client: type[Any]) -> None:
+    assert list(inspect.signature(client.link).parameters) == ["self", "run_id", "expires_in_sec", "recipient"]
+    assert all(getattr(client, NOT_A_METHOD.get(name, name)).__doc__ for name, _ in declared())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.client import AsyncClient, CallFailed, Client, bodies
+from askback.client import AsyncClient, CallFailed, Client, calls
 from askback.client.errors import AnswerUnreadable
 
 LIMIT = 1_000_000
@@ -22,7 +22,7 @@ CHUNKS = 2_000
 
 @pytest.fixture(autouse=True)
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MAX_BYTES", LIMIT)
+    monkeypatch.setattr(calls, "MAX_BYTES", LIMIT)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Every API call as data: the request, and the type of the response. Does no I/O; the two clients send it."""
+"""Every call of the API as data: the request, and the type of the response. Does no I/O.
+
+A function here is a method of both clients, with the same arguments and docstring.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 
-from askback.client.errors import AnswerUnreadable, Refused, refusal
-from askback.client.paths import path_of
+from askback.client.errors import AnswerUnreadable, NotFound, Refused, refusal
+from askback.core.errors import RefusalCode
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.audit import AuditEntry
 from askback.wire.base import Page
@@ -59,7 +63,24 @@ class Listing(Generic[T]):
 
 # Responses.
 
+MAX_BYTES = 64_000_000
+"""Bytes of a response in JSON, and of one event of a stream. A server sends much less. Downloads have no limit."""
 _OF_PROXIES = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A complete response."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+def check_size(size: int) -> None:
+    """Raises `AnswerUnreadable`: a server that is broken or hostile can send without end."""
+    if size > MAX_BYTES:
+        raise AnswerUnreadable(f"the server sent a response of more than {MAX_BYTES:,} bytes; it was not read further")
 
 
 def decode(call: Call[T], status: int, body: bytes) -> T:
@@ -87,9 +108,69 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
 
 
+# Requests.
+
+_JSON = {"Content-Type": "application/json"}
+_COLLECTIONS = {
+    "runs": (RefusalCode.RUN_NOT_FOUND, "run"),
+    "links": (RefusalCode.LINK_NOT_FOUND, "link"),
+    "artifacts": (RefusalCode.ARTIFACT_NOT_FOUND, "artifact"),
+    "skills": (RefusalCode.SKILL_NOT_FOUND, "skill"),
+    "files": (RefusalCode.SKILL_FILE_NOT_FOUND, "file"),
+    "engines": (RefusalCode.ENGINE_NOT_FOUND, "engine"),
+}
+_OF_PATHS = ("artifacts", "files")
+
+
+def path_of(*segments: str) -> str:
+    """Raises `NotFound` for a name that would lead elsewhere.
+
+    HTTP libraries resolve `.` and `..`, and the server takes an encoded slash for a slash.
+    """
+    for index, segment in enumerate(segments):
+        if segment in ("", ".", "..") or "/" in segment:
+            raise _no_such(segments[:index], segments[index:])
+    return "/v1/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def _no_such(above: tuple[str, ...], rest: tuple[str, ...]) -> NotFound:
+    """For the name that starts below the nearest collection: a path has several segments, an id has one."""
+    collections = [index for index, segment in enumerate(above) if segment in _COLLECTIONS]
+    # The folders of a path may be named like a collection.
+    at = next((index for index in collections if above[index] in _OF_PATHS), collections[-1])
+    code, noun = _COLLECTIONS[above[at]]
+    name = "/".join((*above[at + 1 :], *rest)) if above[at] in _OF_PATHS else rest[0]
+    return NotFound(404, code, f"there is no {noun} {name!r}")
+
+
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that the caller has given: zero, false and empty values mean something."""
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _json(document: Any) -> bytes:
+    """Strict JSON: raises `ValueError` for NaN and infinities."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
+    return {"label": [f"{name}:{value}" for name, value in labels.items()]} if labels else {}
+
+
+def _run(run_id: str, *below: str) -> str:
+    return path_of("runs", run_id, *below)
+
+
+def _get(path: str, returns: type[T], params: Mapping[str, str | Sequence[str]] = {}) -> Call[T]:
+    return Call(method="GET", path=path, returns=returns, params=params)
+
+
+def _post(path: str, returns: type[T], document: Any) -> Call[T]:
+    return Call(method="POST", path=path, returns=returns, body=_json(document), headers=_JSON)
+
+
+def _delete(path: str) -> Call[None]:
+    return Call(method="DELETE", path=path, returns=type(None))
 
 
 # Runs.
@@ -98,18 +179,23 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def create_run(
     skill: str | Mapping[str, str],
     *,
-    engine: str | None,
-    mode: str | None,
-    input: Mapping[str, Any],  # noqa: A002 as in the API
-    parameter: Mapping[str, Any],
-    env: Mapping[str, str],
-    options: Mapping[str, Any],
-    from_run: Mapping[str, Any] | None,
-    workdir: str | None,
-    labels: Mapping[str, str] | None,
-    webhooks: Sequence[Mapping[str, Any]],
-    idempotency_key: str | None,
+    engine: str | None = None,
+    mode: str | None = None,
+    input: Mapping[str, Any] = {},  # noqa: A002 as in the API
+    parameter: Mapping[str, Any] = {},
+    env: Mapping[str, str] = {},
+    options: Mapping[str, Any] = {},
+    from_run: Mapping[str, Any] | None = None,
+    workdir: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    webhooks: Sequence[Mapping[str, Any]] = (),
+    idempotency_key: str | None = None,
 ) -> Call[Run]:
+    """Create a run. With an idempotency key, a retry returns the same run.
+
+    `labels` are short texts by name, such as `{"customer": "4711"}`, to find the run again.
+    `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
+    """
     given = {
         "engine": engine,
         "mode": mode,
@@ -123,174 +209,190 @@ def create_run(
         "labels": None if labels is None else dict(labels),
         "webhooks": [dict(each) for each in webhooks],
     }
-    wanted = {"skill": skill, **_given(given)}
-    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-    return Call(method="POST", path="/v1/runs", returns=Run, body=_json(wanted), headers=_JSON | headers)
+    call = _post("/v1/runs", Run, {"skill": skill, **_given(given)})
+    return call if idempotency_key is None else replace(call, headers={**_JSON, "Idempotency-Key": idempotency_key})
 
 
 def list_runs(
-    *, state: str | None, skill: str | None, engine: str | None, labels: Mapping[str, str], mine: bool, page_size: int
+    *,
+    state: str | None = None,
+    skill: str | None = None,
+    engine: str | None = None,
+    labels: Mapping[str, str] = {},
+    mine: bool = False,
+    page_size: int = 50,
 ) -> Listing[Run]:
+    """Runs, newest first. Pages are fetched as needed. `mine`: only those that this token created; needs `labels`."""
     own = "true" if mine else None
     chosen = {"state": state, "skill": skill, "engine": engine, "mine": own, "limit": str(page_size)}
-    params = _given(chosen) | _labels(labels)
-    return Listing(call=Call(method="GET", path="/v1/runs", returns=Page[Run], params=params))
+    return Listing(call=_get("/v1/runs", Page[Run], _given(chosen) | _labels(labels)))
 
 
-def get_run(run_id: str, wait_sec: float = 0.0) -> Call[Run]:
-    waiting = {"wait": str(wait_sec)} if wait_sec else {}
-    return Call(method="GET", path=_run(run_id), returns=Run, params=waiting)
+def get_run(run_id: str, *, wait_sec: float = 0.0) -> Call[Run]:
+    """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
+    return _get(_run(run_id), Run, {"wait": str(wait_sec)} if wait_sec else {})
 
 
-def changed_run(run_id: str, etag: str | None, wait_sec: float) -> Call[Any]:
+def changed_run(run_id: str, etag: str | None = None, *, wait_sec: float = 0.0) -> Call[Any]:
     """Returns nothing if the run is still as in `etag`."""
     seen = {} if etag is None else {"If-None-Match": etag}
     waiting = {"wait": str(wait_sec)} if seen and wait_sec else {}
-    return Call(
-        method="GET",
-        path=_run(run_id),
-        returns=cast("type[Any]", Run | None),
-        params=waiting,
-        headers=seen,
-        accepted_statuses=frozenset({304}),
-    )
+    call = _get(_run(run_id), cast("type[Any]", Run | None), waiting)
+    return replace(call, headers=seen, accepted_statuses=frozenset({304}))
 
 
 def cancel(run_id: str) -> Call[Run]:
+    """Cancel a run. It is `canceled` when all its processes have ended."""
     return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
 
 
 def delete_run(run_id: str) -> Call[None]:
-    return Call(method="DELETE", path=_run(run_id), returns=type(None))
+    """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
+    return _delete(_run(run_id))
 
 
 def result(run_id: str) -> Call[Result]:
-    return Call(method="GET", path=_run(run_id, "result"), returns=Result)
+    """The result of the run. Raises `Conflict` until it is final."""
+    return _get(_run(run_id, "result"), Result)
 
 
 # Questions.
 
 
 def interaction(run_id: str) -> Call[Interaction]:
-    return Call(method="GET", path=_run(run_id, "interaction"), returns=Interaction)
+    """The pending question. Raises `NotFound` if there is none."""
+    return _get(_run(run_id, "interaction"), Interaction)
 
 
 def reply(run_id: str, interaction_id: str, response: Any) -> Call[Run]:
-    body = _json({"interaction_id": interaction_id, "response": response})
-    return Call(method="POST", path=_run(run_id, "interaction", "reply"), returns=Run, body=body, headers=_JSON)
+    """Answer the pending question. Raises `Conflict` if it is closed."""
+    return _post(_run(run_id, "interaction", "reply"), Run, {"interaction_id": interaction_id, "response": response})
 
 
 def interactions(run_id: str) -> Listing[Interaction]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "interactions"), returns=Page[Interaction]))
+    """The questions of a run, with their answers."""
+    return Listing(call=_get(_run(run_id, "interactions"), Page[Interaction]))
 
 
-def link(run_id: str, expires_in_sec: int, recipient: str | None = None) -> Call[Link]:
-    body = _json(_given({"expires_in_sec": expires_in_sec, "recipient": recipient}))
-    return Call(method="POST", path=_run(run_id, "interaction", "link"), returns=Link, body=body, headers=_JSON)
+def link(run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Call[Link]:
+    """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
+    wanted = _given({"expires_in_sec": expires_in_sec, "recipient": recipient})
+    return _post(_run(run_id, "interaction", "link"), Link, wanted)
 
 
 def links(run_id: str) -> Listing[ListedLink]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "interaction", "links"), returns=Page[ListedLink]))
+    """The valid links to the pending question, without their URLs."""
+    return Listing(call=_get(_run(run_id, "interaction", "links"), Page[ListedLink]))
 
 
 def revoke_links(run_id: str) -> Call[None]:
-    return Call(method="DELETE", path=_run(run_id, "interaction", "links"), returns=type(None))
+    """Revoke every link to the pending question."""
+    return _delete(_run(run_id, "interaction", "links"))
 
 
 def revoke_link(run_id: str, link_id: str) -> Call[None]:
-    return Call(method="DELETE", path=_run(run_id, "interaction", "links", link_id), returns=type(None))
+    """Revoke one link to the pending question."""
+    return _delete(_run(run_id, "interaction", "links", link_id))
 
 
 def inbox(
-    *, skill: str | None, engine: str | None, words: str | None, order: str | None, labels: Mapping[str, str]
+    *,
+    skill: str | None = None,
+    engine: str | None = None,
+    words: str | None = None,
+    order: str | None = None,
+    labels: Mapping[str, str] = {},
 ) -> Listing[PendingQuestion]:
-    params = _given({"skill": skill, "engine": engine, "q": words, "order": order}) | _labels(labels)
-    return Listing(call=Call(method="GET", path="/v1/inbox", returns=Page[PendingQuestion], params=params))
+    """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
+    chosen = {"skill": skill, "engine": engine, "q": words, "order": order}
+    return Listing(call=_get("/v1/inbox", Page[PendingQuestion], _given(chosen) | _labels(labels)))
 
 
 def audit(
-    *, actor: str | None, action: str | None, run_id: str | None, since: datetime | None, until: datetime | None
+    *,
+    actor: str | None = None,
+    action: str | None = None,
+    run_id: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Listing[AuditEntry]:
-    chosen = {"actor": actor, "action": action, "run_id": run_id}
+    """The audit log, newest first. Requires the scope `admin`."""
     times = {"since": since, "until": until}
-    params = _given(chosen)
+    params = _given({"actor": actor, "action": action, "run_id": run_id})
     params |= {name: moment.astimezone(UTC).isoformat() for name, moment in times.items() if moment is not None}
-    return Listing(call=Call(method="GET", path="/v1/audit", returns=Page[AuditEntry], params=params))
+    return Listing(call=_get("/v1/audit", Page[AuditEntry], params))
 
 
-def closed_questions(labels: Mapping[str, str]) -> Listing[ClosedQuestion]:
-    call = Call(method="GET", path="/v1/interactions", returns=Page[ClosedQuestion], params=_labels(labels))
-    return Listing(call=call)
-
-
-def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
-    return {"label": [f"{name}:{value}" for name, value in labels.items()]} if labels else {}
+def closed_questions(*, labels: Mapping[str, str] = {}) -> Listing[ClosedQuestion]:
+    """The questions of all runs that are no longer pending, the last closed first."""
+    return Listing(call=_get("/v1/interactions", Page[ClosedQuestion], _labels(labels)))
 
 
 # Events.
 
 
-def events(run_id: str, after: int) -> Listing[Event]:
-    call = Call(method="GET", path=_run(run_id, "events"), returns=Page[Event], params={"after": str(after)})
-    return Listing(call=call, cursor="after")
+def events(run_id: str, *, after: int = 0) -> Listing[Event]:
+    """The events so far."""
+    return Listing(call=_get(_run(run_id, "events"), Page[Event], {"after": str(after)}), cursor="after")
 
 
 def event_stream(run_id: str, after: int) -> Call[bytes]:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-    return Call(method="GET", path=_run(run_id, "events"), returns=bytes, headers=headers)
+    return replace(_get(_run(run_id, "events"), bytes), headers=headers)
 
 
 # Files.
 
 
 def artifacts(run_id: str) -> Listing[Artifact]:
-    return Listing(call=Call(method="GET", path=_run(run_id, "artifacts"), returns=Page[Artifact]))
+    """The output files of a run."""
+    return Listing(call=_get(_run(run_id, "artifacts"), Page[Artifact]))
 
 
 def versions(run_id: str, path: str) -> Listing[ArtifactVersion]:
-    call = Call(method="GET", path=_run(run_id, "versions"), returns=Page[ArtifactVersion], params={"path": path})
-    return Listing(call=call)
+    """An artifact as it was at the end of each turn that changed it."""
+    return Listing(call=_get(_run(run_id, "versions"), Page[ArtifactVersion], {"path": path}))
 
 
-def diff(run_id: str, path: str, from_turn: int, to_turn: int | None) -> Call[ArtifactDiff]:
+def diff(run_id: str, path: str, from_turn: int, to_turn: int | None = None) -> Call[ArtifactDiff]:
+    """What has changed in a text file since the end of a turn; 0: before the first. Until the end of `to_turn`, or now."""
     params = {"path": path, "from": str(from_turn), "to": "now" if to_turn is None else str(to_turn)}
-    return Call(method="GET", path=_run(run_id, "diff"), returns=ArtifactDiff, params=params)
+    return _get(_run(run_id, "diff"), ArtifactDiff, params)
 
 
 def download(run_id: str, path: str) -> Call[bytes]:
-    return Call(method="GET", path=_run(run_id, "artifacts", *path.split("/")), returns=bytes)
+    return _get(_run(run_id, "artifacts", *path.split("/")), bytes)
 
 
 def bundle(run_id: str) -> Call[bytes]:
-    return Call(method="GET", path=_run(run_id, "bundle"), returns=bytes)
+    return _get(_run(run_id, "bundle"), bytes)
 
 
 def upload(file: Path) -> Call[Upload]:
+    """Upload a file. Use `upload.reference` in the input of a run, or in a reply."""
     return Call(method="POST", path="/v1/uploads", returns=Upload, file=file)
 
 
 # Skills, engines, the server.
 
 
-def deliveries(run_id: str | None) -> Listing[Delivery]:
-    path = "/v1/deliveries" if run_id is None else _run(run_id, "deliveries")
-    return Listing(call=Call(method="GET", path=path, returns=Page[Delivery]))
-
-
 def skills() -> Listing[Skill]:
-    return Listing(call=Call(method="GET", path="/v1/skills", returns=Page[Skill]))
+    """The skills that can be run by ID."""
+    return Listing(call=_get("/v1/skills", Page[Skill]))
 
 
 def skill(skill_id: str) -> Call[SkillDetails]:
-    return Call(method="GET", path=path_of("skills", skill_id), returns=SkillDetails)
+    """A skill with its schemas."""
+    return _get(path_of("skills", skill_id), SkillDetails)
 
 
 def skill_files(skill_id: str) -> Listing[SkillFile]:
-    return Listing(call=Call(method="GET", path=path_of("skills", skill_id, "files"), returns=Page[SkillFile]))
+    """The files of the version that new runs use, with their digests."""
+    return Listing(call=_get(path_of("skills", skill_id, "files"), Page[SkillFile]))
 
 
 def download_skill_file(skill_id: str, path: str) -> Call[bytes]:
-    return Call(method="GET", path=path_of("skills", skill_id, "files", *path.split("/")), returns=bytes)
+    return _get(path_of("skills", skill_id, "files", *path.split("/")), bytes)
 
 
 def install_skill(zip_file: Path) -> Call[Skill]:
@@ -298,65 +400,72 @@ def install_skill(zip_file: Path) -> Call[Skill]:
 
 
 def delete_skill(skill_id: str) -> Call[None]:
-    return Call(method="DELETE", path=path_of("skills", skill_id), returns=type(None))
+    """Delete a skill. Runs that use it are not affected."""
+    return _delete(path_of("skills", skill_id))
+
+
+def deliveries(run_id: str | None = None) -> Listing[Delivery]:
+    """Deliveries to webhooks, done and due, of one run or of all runs."""
+    path = "/v1/deliveries" if run_id is None else _run(run_id, "deliveries")
+    return Listing(call=_get(path, Page[Delivery]))
 
 
 def engines() -> Listing[Engine]:
-    return Listing(call=Call(method="GET", path="/v1/engines", returns=Page[Engine]))
+    """The engines, with their versions and abilities."""
+    return Listing(call=_get("/v1/engines", Page[Engine]))
 
 
 def workers() -> Listing[Worker]:
-    return Listing(call=Call(method="GET", path="/v1/workers", returns=Page[Worker]))
+    """The programs that execute runs, with their engines and slots."""
+    return Listing(call=_get("/v1/workers", Page[Worker]))
 
 
 def models(engine: str) -> Call[EngineModels]:
-    return Call(method="GET", path=path_of("engines", engine, "models"), returns=EngineModels)
+    """The models that a run on this engine can name. `models` is None if the engine cannot list them."""
+    return _get(path_of("engines", engine, "models"), EngineModels)
 
 
 def tokens() -> Listing[Token]:
-    return Listing(call=Call(method="GET", path="/v1/tokens", returns=Page[Token]))
+    """The server's own token and all others, with their last use. Requires the scope `admin`."""
+    return Listing(call=_get("/v1/tokens", Page[Token]))
 
 
 def create_token(
-    name: str, scopes: Sequence[str], labels: Mapping[str, str], expires_in_sec: int | None
+    name: str, scopes: Sequence[str], *, labels: Mapping[str, str] = {}, expires_in_sec: int | None = None
 ) -> Call[CreatedToken]:
+    """Create a token for a person or a program, restricted to runs with these labels if there are any.
+
+    Its text is only available here.
+    """
     wanted = {"name": name, "scopes": list(scopes), "labels": dict(labels), "expires_in_sec": expires_in_sec}
-    body = _json(_given(wanted))
-    return Call(method="POST", path="/v1/tokens", returns=CreatedToken, body=body, headers=_JSON)
+    return _post("/v1/tokens", CreatedToken, _given(wanted))
 
 
 def revoke_token(name: str) -> Call[None]:
-    return Call(method="DELETE", path=path_of("tokens", name), returns=type(None))
+    """Revoke a token at once, with its sessions, links and invitations."""
+    return _delete(path_of("tokens", name))
 
 
 def invitations() -> Listing[ListedInvitation]:
-    return Listing(call=Call(method="GET", path="/v1/invitations", returns=Page[ListedInvitation]))
+    """The invitations that were not used yet, without their URLs."""
+    return Listing(call=_get("/v1/invitations", Page[ListedInvitation]))
 
 
-def invite(token: str, expires_in_sec: int) -> Call[Invitation]:
-    body = _json({"token": token, "expires_in_sec": expires_in_sec})
-    return Call(method="POST", path="/v1/invitations", returns=Invitation, body=body, headers=_JSON)
+def invite(token: str, *, expires_in_sec: int = 86_400) -> Call[Invitation]:
+    """A URL that signs one device in as the person of the token, once."""
+    return _post("/v1/invitations", Invitation, {"token": token, "expires_in_sec": expires_in_sec})
 
 
 def revoke_invitation(invitation_id: str) -> Call[None]:
-    return Call(method="DELETE", path=path_of("invitations", invitation_id), returns=type(None))
+    """Revoke an unused invitation."""
+    return _delete(path_of("invitations", invitation_id))
 
 
-def statistics(days: int, labels: Mapping[str, str]) -> Call[Statistics]:
-    return Call(method="GET", path="/v1/stats", returns=Statistics, params={"days": str(days), **_labels(labels)})
+def statistics(days: int = 30, *, labels: Mapping[str, str] = {}) -> Call[Statistics]:
+    """Runs, failures and tokens of the last days, and what waits now."""
+    return _get("/v1/stats", Statistics, {"days": str(days), **_labels(labels)})
 
 
 def health() -> Call[Health]:
-    return Call(method="GET", path="/healthz", returns=Health, accepted_statuses=frozenset({503}))
-
-
-_JSON = {"Content-Type": "application/json"}
-
-
-def _run(run_id: str, *below: str) -> str:
-    return path_of("runs", run_id, *below)
-
-
-def _json(document: Any) -> bytes:
-    """Strict JSON: raises `ValueError` for NaN and infinities."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+    """The state of the server. Requires no token."""
+    return replace(_get("/healthz", Health), accepted_statuses=frozenset({503}))

@@ -7,7 +7,6 @@ import time
 import msgspec
 
 from askback.client import calls
-from askback.client.bodies import check_size
 from askback.client.errors import AnswerUnreadable, CallFailed, WaitTimedOut
 from askback.core.events import EventType
 from askback.core.runs import RunState
@@ -51,13 +50,13 @@ class Following:
 
     def rest(self) -> calls.Listing[Event]:
         """The events after the last one, as a list. For a final run: the end of a stream does not prove completeness."""
-        return calls.events(self._run_id, self.after)
+        return calls.events(self._run_id, after=self.after)
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete with this chunk."""
         self._connected_once, self._lost_at, self._delay_sec = True, None, _MIN_DELAY_SEC
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        check_size(len(self._buffer))
+        calls.check_size(len(self._buffer))
         found = [_event(line) for line in lines if line.startswith(b"data:")]
         return [event for event in found if self.is_new(event)]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
 import re
 import socket
+import ssl
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,12 +22,24 @@ from askback import __version__
 from askback.client.calls import Call
 from askback.client.errors import ServerUnreachable, TokenUnusable
 from askback.client.following import SILENCE_SEC
-from askback.client.reasons import reason_of
 
 TIMEOUT_SEC = 60.0
 _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
 """Files that a server refuses in a zip."""
 _USER = re.compile(r"//[^/?#]*@")
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def described_as(make: Callable[..., Any], method: M) -> M:
+    """The method with the name, arguments and docstring of the call that it makes, for `help()` and notebooks."""
+    method.__name__, method.__qualname__, method.__doc__ = make.__name__, make.__name__, make.__doc__
+    signature = inspect.signature(make)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[own, *signature.parameters.values()], return_annotation=inspect.Signature.empty
+    )
+    return method
 
 
 def connection(
@@ -74,7 +88,52 @@ def transport_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        raise ServerUnreachable(_USER.sub("//…@", url), reason_of(error)) from None
+        raise ServerUnreachable(_USER.sub("//…@", url), _reason_of(error)) from None
+
+
+def _reason_of(error: httpx.TransportError | httpx.InvalidURL) -> str:
+    """Why a server cannot be reached, in words. The libraries below say “All connection attempts failed”."""
+    match error:
+        case httpx.ConnectTimeout():
+            return "the connection timed out"
+        case httpx.TimeoutException():
+            return "it did not respond in time"
+        case httpx.UnsupportedProtocol():
+            return "the address must begin with http:// or https://"
+        case httpx.RemoteProtocolError() if "disconnected" in str(error):
+            return "it closed the connection without a response"
+        case httpx.RemoteProtocolError():
+            return "what listens there does not speak HTTP"
+        case _:
+            # The deepest cause is the one of the system.
+            known = [said for each in _causes(error) if (said := _of_system(each)) is not None]
+            return known[-1] if known else str(error) or type(error).__name__
+
+
+def _of_system(error: BaseException) -> str | None:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError():
+            return "it does not speak TLS (perhaps the address begins with http://)"
+        case socket.gaierror():
+            return "its host name is unknown"
+        case ConnectionRefusedError():
+            return "nothing listens there, the connection was refused"
+        case ConnectionResetError():
+            return "it closed the connection"
+        case OSError(strerror=str(said)) if error.errno is not None:
+            return said
+        case _:
+            return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and the first of those that it groups."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.exceptions[0] if isinstance(found, BaseExceptionGroup) else found.__cause__ or found.__context__
 
 
 @contextmanager

@@ -3,44 +3,65 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
 from askback.client import calls
-from askback.client.bodies import Body, Received
-from askback.client.calls import Call, Listing
+from askback.client.calls import Call, Listing, Received
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
 from askback.client.requests import (
     TIMEOUT_SEC,
     connection,
     cut_off,
+    described_as,
     packed,
     request_arguments,
     stream_timeout,
     transport_errors,
     written,
 )
-from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
-from askback.wire.audit import AuditEntry
-from askback.wire.deliveries import Delivery
-from askback.wire.questions import Interaction, Link, ListedLink
-from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Skill, SkillDetails, SkillFile, Upload, Worker
-from askback.wire.statistics import Statistics
-from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
+from askback.wire.runs import Event, Run
+from askback.wire.server import Skill
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _call(make: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    """A method that sends the call and returns the response."""
+
+    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client._do(make(*args, **kwargs))
+
+    return described_as(make, method)
+
+
+def _iterator(make: Callable[P, Listing[T]]) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """A method that yields the items of all pages, and fetches them as needed."""
+
+    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return client._items(make(*args, **kwargs))
+
+    return described_as(make, method)
+
+
+def _list(make: Callable[P, Listing[T]]) -> Callable[Concatenate[Client, P], list[T]]:
+    """A method that returns the items of all pages."""
+
+    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> list[T]:
+        return list(client._items(make(*args, **kwargs)))
+
+    return described_as(make, method)
+
+
 class Client:
-    """A client of one server. Use it in a `with` block, or close it."""
+    """A client of one server. Use it in a `with` block, or close it. `calls` has the arguments of most methods."""
 
     def __init__(
         self,
@@ -58,144 +79,39 @@ class Client:
 
     # Runs.
 
-    def create_run(
-        self,
-        skill: str | Mapping[str, str],
-        *,
-        engine: str | None = None,
-        mode: str | None = None,
-        input: Mapping[str, Any] = {},  # noqa: A002 as in the API
-        parameter: Mapping[str, Any] = {},
-        env: Mapping[str, str] = {},
-        options: Mapping[str, Any] = {},
-        from_run: Mapping[str, Any] | None = None,
-        workdir: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        webhooks: Sequence[Mapping[str, Any]] = (),
-        idempotency_key: str | None = None,
-    ) -> Run:
-        """Create a run. With an idempotency key, a retry returns the same run.
-
-        `labels` are short texts by name, such as `{"customer": "4711"}`, to find the run again.
-        `skill` is an ID, or `client.upload(zip_file).reference`: a skill that is used for this run alone.
-        """
-        return self._do(
-            calls.create_run(
-                skill,
-                engine=engine,
-                mode=mode,
-                input=input,
-                parameter=parameter,
-                env=env,
-                options=options,
-                from_run=from_run,
-                workdir=workdir,
-                labels=labels,
-                webhooks=webhooks,
-                idempotency_key=idempotency_key,
-            )
-        )
-
-    def get_run(self, run_id: str, *, wait_sec: float = 0.0) -> Run:
-        """The run. With `wait_sec`, at most 60, the server waits until the run asks or is final."""
-        return self._do(calls.get_run(run_id, wait_sec))
+    create_run = _call(calls.create_run)
+    get_run = _call(calls.get_run)
+    list_runs = _iterator(calls.list_runs)
+    cancel = _call(calls.cancel)
+    delete_run = _call(calls.delete_run)
+    result = _call(calls.result)
 
     def changed_run(self, run_id: str, etag: str | None = None, *, wait_sec: float = 0.0) -> tuple[Run, str] | None:
         """The run and its `ETag`. With an earlier one, the server waits until the run differs, at most `wait_sec` and 60.
 
         None if it is still the same.
         """
-        call = calls.changed_run(run_id, etag, wait_sec)
+        call = calls.changed_run(run_id, etag, wait_sec=wait_sec)
         response = self._sent(call)
         run = calls.decode(call, response.status, response.content)
         return None if run is None else (run, response.headers["ETag"])
 
-    def list_runs(
-        self,
-        *,
-        state: str | None = None,
-        skill: str | None = None,
-        engine: str | None = None,
-        labels: Mapping[str, str] = {},
-        mine: bool = False,
-        page_size: int = 50,
-    ) -> Iterator[Run]:
-        """Runs, newest first. Pages are fetched as needed. `mine`: only those that this token created; needs `labels`."""
-        return self._items(
-            calls.list_runs(state=state, skill=skill, engine=engine, labels=labels, mine=mine, page_size=page_size)
-        )
-
-    def cancel(self, run_id: str) -> Run:
-        return self._do(calls.cancel(run_id))
-
-    def delete_run(self, run_id: str) -> None:
-        """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
-        self._do(calls.delete_run(run_id))
-
-    def result(self, run_id: str) -> Result:
-        """The result of the run. Raises `Conflict` until it is final."""
-        return self._do(calls.result(run_id))
-
     # Questions.
 
-    def interaction(self, run_id: str) -> Interaction:
-        """The pending question. Raises `NotFound` if there is none."""
-        return self._do(calls.interaction(run_id))
-
-    def reply(self, run_id: str, interaction_id: str, response: Any) -> Run:
-        return self._do(calls.reply(run_id, interaction_id, response))
-
-    def interactions(self, run_id: str) -> list[Interaction]:
-        return list(self._items(calls.interactions(run_id)))
-
-    def link(self, run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Link:
-        """A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`."""
-        return self._do(calls.link(run_id, expires_in_sec, recipient))
-
-    def links(self, run_id: str) -> list[ListedLink]:
-        """The valid links to the pending question, without their URLs."""
-        return list(self._items(calls.links(run_id)))
-
-    def revoke_links(self, run_id: str) -> None:
-        """Revoke every link to the pending question."""
-        self._do(calls.revoke_links(run_id))
-
-    def revoke_link(self, run_id: str, link_id: str) -> None:
-        self._do(calls.revoke_link(run_id, link_id))
-
-    def inbox(
-        self,
-        *,
-        skill: str | None = None,
-        engine: str | None = None,
-        words: str | None = None,
-        order: str | None = None,
-        labels: Mapping[str, str] = {},
-    ) -> Iterator[PendingQuestion]:
-        """The pending questions of all runs, oldest first; with `order="deadline"` the nearest deadline first."""
-        return self._items(calls.inbox(skill=skill, engine=engine, words=words, order=order, labels=labels))
-
-    def audit(
-        self,
-        *,
-        actor: str | None = None,
-        action: str | None = None,
-        run_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> Iterator[AuditEntry]:
-        """The audit log, newest first. Requires the scope `admin`."""
-        return self._items(calls.audit(actor=actor, action=action, run_id=run_id, since=since, until=until))
-
-    def closed_questions(self, *, labels: Mapping[str, str] = {}) -> Iterator[ClosedQuestion]:
-        """The questions of all runs that are no longer pending, the last closed first."""
-        return self._items(calls.closed_questions(labels))
+    interaction = _call(calls.interaction)
+    reply = _call(calls.reply)
+    interactions = _list(calls.interactions)
+    link = _call(calls.link)
+    links = _list(calls.links)
+    revoke_links = _call(calls.revoke_links)
+    revoke_link = _call(calls.revoke_link)
+    inbox = _iterator(calls.inbox)
+    audit = _iterator(calls.audit)
+    closed_questions = _iterator(calls.closed_questions)
 
     # Events.
 
-    def events(self, run_id: str, *, after: int = 0) -> Iterator[Event]:
-        """The events so far."""
-        return self._items(calls.events(run_id, after))
+    events = _iterator(calls.events)
 
     def follow(
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
@@ -231,16 +147,10 @@ class Client:
 
     # Files.
 
-    def artifacts(self, run_id: str) -> list[Artifact]:
-        return list(self._items(calls.artifacts(run_id)))
-
-    def versions(self, run_id: str, path: str) -> list[ArtifactVersion]:
-        """An artifact as it was at the end of each turn that changed it."""
-        return list(self._items(calls.versions(run_id, path)))
-
-    def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None = None) -> ArtifactDiff:
-        """What has changed in a text file since the end of a turn; 0: before the first. Until the end of `to_turn`, or now."""
-        return self._do(calls.diff(run_id, path, from_turn, to_turn))
+    artifacts = _list(calls.artifacts)
+    versions = _list(calls.versions)
+    diff = _call(calls.diff)
+    upload = _call(calls.upload)
 
     def download(self, run_id: str, path: str, target: Path) -> Path:
         """Save one artifact to a file."""
@@ -250,21 +160,24 @@ class Client:
         """Save all artifacts as a zip file."""
         return self._save(calls.bundle(run_id), target)
 
-    def upload(self, file: Path) -> Upload:
-        """Upload a file. Use `upload.reference` in the input of a run, or in a reply."""
-        return self._do(calls.upload(file))
-
     # Skills, engines, the server.
 
-    def skills(self) -> list[Skill]:
-        return list(self._items(calls.skills()))
-
-    def skill(self, skill_id: str) -> SkillDetails:
-        return self._do(calls.skill(skill_id))
-
-    def skill_files(self, skill_id: str) -> list[SkillFile]:
-        """The files of the version that new runs use, with their digests."""
-        return list(self._items(calls.skill_files(skill_id)))
+    skills = _list(calls.skills)
+    skill = _call(calls.skill)
+    skill_files = _list(calls.skill_files)
+    delete_skill = _call(calls.delete_skill)
+    deliveries = _iterator(calls.deliveries)
+    engines = _list(calls.engines)
+    workers = _list(calls.workers)
+    models = _call(calls.models)
+    tokens = _list(calls.tokens)
+    create_token = _call(calls.create_token)
+    revoke_token = _call(calls.revoke_token)
+    invitations = _list(calls.invitations)
+    invite = _call(calls.invite)
+    revoke_invitation = _call(calls.revoke_invitation)
+    statistics = _call(calls.statistics)
+    health = _call(calls.health)
 
     def download_skill_file(self, skill_id: str, path: str, target: Path) -> Path:
         """Save one file of a skill."""
@@ -274,61 +187,6 @@ class Client:
         """Install a skill from a zip file or a folder."""
         with packed(source) as file:
             return self._do(calls.install_skill(file))
-
-    def delete_skill(self, skill_id: str) -> None:
-        """Delete a skill. Runs that use it are not affected."""
-        self._do(calls.delete_skill(skill_id))
-
-    def deliveries(self, run_id: str | None = None) -> Iterator[Delivery]:
-        """Deliveries to webhooks, done and due, of one run or of all runs."""
-        return self._items(calls.deliveries(run_id))
-
-    def engines(self) -> list[Engine]:
-        return list(self._items(calls.engines()))
-
-    def workers(self) -> list[Worker]:
-        """The programs that execute runs, with their engines and slots."""
-        return list(self._items(calls.workers()))
-
-    def models(self, engine: str) -> EngineModels:
-        """The models that a run on this engine can name. `models` is None if the engine cannot list them."""
-        return self._do(calls.models(engine))
-
-    def tokens(self) -> list[Token]:
-        """The server's own token and all others, with their last use. Requires the scope `admin`."""
-        return list(self._items(calls.tokens()))
-
-    def create_token(
-        self, name: str, scopes: Sequence[str], *, labels: Mapping[str, str] = {}, expires_in_sec: int | None = None
-    ) -> CreatedToken:
-        """Create a token for a person or a program, restricted to runs with these labels if there are any.
-
-        Its text is only available here.
-        """
-        return self._do(calls.create_token(name, scopes, labels, expires_in_sec))
-
-    def revoke_token(self, name: str) -> None:
-        """Revoke a token at once, with its sessions, links and invitations."""
-        self._do(calls.revoke_token(name))
-
-    def invitations(self) -> list[ListedInvitation]:
-        """The invitations that were not used yet, without their URLs."""
-        return list(self._items(calls.invitations()))
-
-    def invite(self, token: str, *, expires_in_sec: int = 86_400) -> Invitation:
-        """A URL that signs one device in as the person of the token, once."""
-        return self._do(calls.invite(token, expires_in_sec))
-
-    def revoke_invitation(self, invitation_id: str) -> None:
-        self._do(calls.revoke_invitation(invitation_id))
-
-    def statistics(self, days: int = 30, *, labels: Mapping[str, str] = {}) -> Statistics:
-        """Runs, failures and tokens of the last days, and what waits now."""
-        return self._do(calls.statistics(days, labels))
-
-    def health(self) -> Health:
-        """The state of the server. Requires no token."""
-        return self._do(calls.health())
 
     # The connection.
 
@@ -384,7 +242,8 @@ class Client:
 
 
 def _body(response: httpx.Response) -> bytes:
-    body = Body()
+    body = bytearray()
     for chunk in response.iter_bytes():
-        body.add(chunk)
-    return body.content
+        body += chunk
+        calls.check_size(len(body))
+    return bytes(body)
