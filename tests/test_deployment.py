@@ -22,10 +22,8 @@ import yaml
 
 from askback.blobs.addresses import StoreAddress, read_address
 from askback.cli.main import cli
-from askback.http.addresses import addresses
-from askback.http.app import openapi_document
-from askback.http.page_labels import PageLabels
-from askback.http.worker_app import worker_application
+from askback.http.addresses import PageLabels, addresses
+from askback.http.app import openapi_document, worker_application
 from askback.settings.model import Settings, load
 
 ROOT = Path(__file__).resolve().parent.parent

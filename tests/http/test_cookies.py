@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from askback.cli.commands.doctor import has_slow_cookies
-from askback.http.cookies import cookie
+from askback.http.addresses import cookie
 
 
 @pytest.mark.parametrize(

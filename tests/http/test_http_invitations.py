@@ -13,11 +13,10 @@ import httpx
 import pytest
 
 from askback.access.grants import Grant
-from askback.access.sessions import Lifetime, Sessions
+from askback.access.sessions import MAX_INVITATIONS, Invitation, Invitations, Lifetime, Sessions
 from askback.core.access import AccessScope
 from askback.core.errors import Conflict
 from askback.fs.records import FileRecords
-from askback.http.routes.invitations import MAX_INVITATIONS, Invitation, Invitations
 from support.api import PATIENCE_SEC, calling, refused
 from support.data_folder import World
 from support.server import Server

@@ -15,7 +15,7 @@ import pytest
 
 from askback.access.tokens import Tokens
 from askback.core.access import AccessScope
-from askback.http.page_labels import PageLabels
+from askback.http.addresses import PageLabels
 from support.api import PATIENCE_SEC, calling, refused, waiting
 from support.data_folder import World
 from support.server import Server

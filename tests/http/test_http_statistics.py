@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.http.routes.statistics import quantile
+from askback.http.routes.server import quantile
 from support.api import over, reply, start, waiting
 
 

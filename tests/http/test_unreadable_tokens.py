@@ -12,7 +12,7 @@ import pytest
 from askback.access.grants import TokenDirectory, digest
 from askback.access.push_subscriptions import Subscription, Subscriptions
 from askback.access.push_subscriptions import digest as digest_of_endpoint
-from askback.access.sessions import Sessions
+from askback.access.sessions import Invitations, Sessions
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
 from askback.app.links import make_links, make_tokens
@@ -20,7 +20,6 @@ from askback.core.access import AccessScope
 from askback.core.actors import Channel
 from askback.core.errors import Unavailable
 from askback.fs.records import FileRecords
-from askback.http.routes.invitations import Invitations
 from askback.runs.links import Link
 from askback.settings.model import Settings
 from askback.workspace.workspaces import Workspaces

@@ -20,8 +20,7 @@ from askback.background.pools import Pool
 from askback.client import Client
 from askback.http.messages import METHOD, SMALL_BYTES, Messages
 from askback.http.streams import Streams
-from askback.mcp.http_face import HttpFace
-from askback.mcp.sessions import MAX_PER_TOKEN, Sessions
+from askback.mcp.http_face import MAX_PER_TOKEN, HttpFace, Sessions
 from support.mcp_requests import Requests
 from support.server import Server
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import httpx
 
 from askback.client import AsyncClient
-from askback.mcp.caller import MAX_LINKS, Caller
-from askback.mcp.remembered import OpenForms, Remembered
+from askback.mcp.caller import MAX_LINKS, Caller, OpenForms, Remembered
 from askback.mcp.tools import TOOLS, skill_tools
 from support.data_folder import FINISH, World
 from support.server import Server

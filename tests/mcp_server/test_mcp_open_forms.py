@@ -13,7 +13,7 @@ import httpx
 import mcp_types as types
 import pytest
 
-from askback.mcp.remembered import OpenForms
+from askback.mcp.caller import OpenForms
 from support.data_folder import FINISH, World
 from support.mcp_client import LIMIT_SEC, Door, called, key, run, started
 from support.server import Server

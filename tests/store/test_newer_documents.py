@@ -18,7 +18,7 @@ from msgspec import inspect
 
 import askback
 from askback.access.push_subscriptions import Subscription
-from askback.access.sessions import Session
+from askback.access.sessions import Invitation, Session
 from askback.access.token_uses import TokenUse
 from askback.access.tokens import Token
 from askback.cluster.fleet import Offer
@@ -29,7 +29,6 @@ from askback.core.instances import InstanceFacts, InstanceKind
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.values import OpenValue
-from askback.http.routes.invitations import Invitation
 from askback.notifications.digest_ledger import DigestRecord
 from askback.runs.links import StoredLink
 from askback.skills.shelf import SkillRecord

@@ -7,12 +7,11 @@ from datetime import date
 import pytest
 
 from askback.web import translations
-from askback.web.charts import HEIGHT, WIDTH, bars, chart, round_up
-from askback.web.dashboard import squares, success_share
+from askback.web.dashboard import HEIGHT, WIDTH, bars, chart, round_up, squares, success_share
 from askback.web.page_context import MAX_CHARACTERS, count_text, day_text, duration_text, rendered, size_text
 from askback.web.skills import MAX_ROWS, rows
 from askback.wire.runs import Usage
-from askback.wire.statistics import Finished
+from askback.wire.server import Finished
 
 HOSTILE_MARKDOWN = [
     "<script>alert(1)</script>",

@@ -72,10 +72,9 @@ async def refuse_forgotten(settings: Settings) -> None:
 def record_kinds() -> Mapping[str, type[Record]]:
     """The types of the records in the files of a data folder, by the name of their file."""
     from askback.access.push_subscriptions import Subscription
-    from askback.access.sessions import Session
+    from askback.access.sessions import Invitation, Session
     from askback.access.token_uses import TokenUse
     from askback.access.tokens import Token
-    from askback.http.routes.invitations import Invitation
     from askback.notifications.digest_ledger import DigestRecord
     from askback.runs.links import StoredLink
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import TokenDirectory
-from askback.access.sessions import Lifetime, Sessions
+from askback.access.sessions import Invitations, Lifetime, Sessions
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
 from askback.app import App
@@ -25,15 +25,12 @@ from askback.app.health import Shared, health, make_metrics, readiness, send_met
 from askback.app.links import make_links, make_tokens
 from askback.app.mcp import McpFace
 from askback.app.push import make_push
-from askback.http.addresses import Addresses, addresses
+from askback.http.addresses import Addresses, PageLabels, addresses
 from askback.http.app import api, application
-from askback.http.audit_trail import AuditTrail
 from askback.http.auth import MCP
 from askback.http.bodies import BodyLimits, BodyMemory
-from askback.http.context import Context
-from askback.http.page_labels import PageLabels
+from askback.http.context import AuditTrail, Context
 from askback.http.quotas import Quotas
-from askback.http.routes.invitations import Invitations
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.settings.model import Settings
 from askback.web.app import Pages

@@ -13,7 +13,7 @@ from askback.access.failed_sign_ins import FailedSignIns
 from askback.app import App
 from askback.app.health import Shared, health, make_metrics, readiness, send_metrics
 from askback.app.links import make_tokens
-from askback.http.worker_app import worker_application
+from askback.http.app import worker_application
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

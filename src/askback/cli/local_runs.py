@@ -14,8 +14,8 @@ from askback.core.runs import Run as StoredRun
 from askback.settings.model import Settings
 from askback.store.audit_log import AuditFilter
 from askback.store.base import RunFilter
+from askback.wire.access import AuditEntry
 from askback.wire.artifacts import Artifact
-from askback.wire.audit import AuditEntry
 from askback.wire.questions import Interaction
 from askback.wire.runs import Event, PendingQuestion, Result, Run
 from askback.wire.server import Worker

@@ -25,8 +25,8 @@ from askback.client.errors import (
 )
 from askback.client.sync_client import Client
 from askback.core.runs import RunState
+from askback.wire.access import AuditEntry, CreatedToken, Invitation, ListedInvitation, Token
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion, ChangedFile, Changes
-from askback.wire.audit import AuditEntry
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, HeldProcess, PendingQuestion, Result, Run, RunError, RunWarning
@@ -38,12 +38,11 @@ from askback.wire.server import (
     Skill,
     SkillDetails,
     SkillFile,
+    Statistics,
     Upload,
     Worker,
     WorkerEngine,
 )
-from askback.wire.statistics import Statistics
-from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
 
 __all__ = [
     "AnswerUnreadable",

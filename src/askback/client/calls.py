@@ -17,15 +17,24 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, NotFound, Refused, refusal
 from askback.core.errors import RefusalCode
+from askback.wire.access import AuditEntry, CreatedToken, Invitation, ListedInvitation, Token
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
-from askback.wire.audit import AuditEntry
 from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import Engine, EngineModels, Health, Problem, Skill, SkillDetails, SkillFile, Upload, Worker
-from askback.wire.statistics import Statistics
-from askback.wire.tokens import CreatedToken, Invitation, ListedInvitation, Token
+from askback.wire.server import (
+    Engine,
+    EngineModels,
+    Health,
+    Problem,
+    Skill,
+    SkillDetails,
+    SkillFile,
+    Statistics,
+    Upload,
+    Worker,
+)
 
 T = TypeVar("T")
 

@@ -6,11 +6,14 @@ receive it. The page is therefore at `LABEL.localhost`, a loopback name with a s
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from askback.http.page_labels import PageLabels
+from askback.core.errors import Unavailable
 
 _LOCALHOST = "localhost"
 BOTH_LOOPBACKS = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
@@ -101,3 +104,51 @@ def _is_loopback(name: str) -> bool:
         return False
     # Browsers treat 0.0.0.0 as this machine.
     return address.is_loopback or address.is_unspecified
+
+
+_CHARACTERS = 26
+"""130 bits in base32."""
+
+
+class PageLabels:
+    """The labels of valid tokens."""
+
+    def __init__(self, key: bytes, *, digests: Callable[[], frozenset[str]], is_valid: Callable[[str], bool]) -> None:
+        self._key = key
+        self._digests = digests
+        """Of all tokens, possibly including expired ones."""
+        self._is_valid = is_valid
+        self._cached: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})
+        """The digests at the last check, and the same by label."""
+
+    def of(self, token_digest: str) -> str:
+        mac = hmac.new(self._key, b"askback page name\0" + token_digest.encode(), hashlib.sha256).digest()
+        return base64.b32encode(mac).decode().lower()[:_CHARACTERS]
+
+    def has(self, label: str) -> bool:
+        """Whether it is the label of a valid token."""
+        token_digest = self._cached[1].get(label) or self._current().get(label)
+        return token_digest is not None and self._is_valid(token_digest)
+
+    def _current(self) -> dict[str, str]:
+        """Computed again only if the tokens have changed: anybody can send unknown labels."""
+        digests, by_label = self._cached
+        try:
+            found = self._digests()
+        except Unavailable:
+            # Those of before; which of them are valid is asked for each.
+            return by_label
+        if found != digests:
+            by_label = {self.of(each): each for each in found}
+            self._cached = (found, by_label)
+        return by_label
+
+
+def cookie(header: str, name: str) -> str | None:
+    """The value of the cookie in a `Cookie` header; of several, the last."""
+    found = None
+    for part in header.split(";"):
+        key, equals, value = part.partition("=")
+        if equals and key.strip() == name:
+            found = value.strip()
+    return found

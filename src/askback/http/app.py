@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
-from askback.access.grants import TokenDirectory
+from askback.access.grants import Lookup, TokenDirectory
+from askback.core.access import AccessScope
 from askback.http import openapi, problems
-from askback.http.auth import Current, Gate, SignInPages
+from askback.http.auth import Current, Gate, SignInPages, address_of, headers_of
 from askback.http.bodies import BodyCap
 from askback.http.context import Context, json_response
-from askback.http.origins import Origins
 from askback.http.quotas import RateCap, RequestRate
-from askback.http.routes import audit as audit_routes
-from askback.http.routes import catalog, files, questions, runs, statistics
-from askback.http.routes import push as push_routes
-from askback.http.routes import sessions as session_routes
-from askback.http.routes import tokens as token_routes
+from askback.http.routes import access, catalog, files, questions, runs, server
 from askback.http.routing import route
 from askback.http.sign_in import Codes, SignIn
+from askback.telemetry.metrics import CONTENT_TYPE, Metrics
+from askback.wire.server import Health, Readiness
 
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -46,12 +46,11 @@ _ROUTERS = (
     runs.deliveries_router,
     catalog.skills_router,
     catalog.engines_router,
-    catalog.server_router,
-    statistics.router,
-    session_routes.router,
-    push_routes.router,
-    token_routes.router,
-    audit_routes.router,
+    server.router,
+    access.sessions_router,
+    access.push_router,
+    access.router,
+    server.audit_router,
 )
 _OPERATIONS = [operation for router in _ROUTERS for operation in router.operations]
 
@@ -133,3 +132,99 @@ class SafeHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+_API = "/v1/"
+_OF_BROWSERS = (b"cookie", b"origin", b"referer")
+_EXPOSED = b"ETag, Location, Retry-After, Content-Disposition"
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, traceparent",
+    "Access-Control-Max-Age": "600",
+}
+
+
+class Origins:
+    def __init__(self, app: ASGIApp, allowed: frozenset[str]) -> None:
+        self._app = app
+        self._allowed = allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = self._allowed_origin(scope)
+        if origin is None:
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [
+                    (b"access-control-allow-origin", origin.encode("latin-1")),
+                    (b"access-control-expose-headers", _EXPOSED),
+                    (b"vary", b"Origin"),
+                ]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers_of(scope):
+            preflight = Response(status_code=HTTPStatus.NO_CONTENT, headers=_PREFLIGHT)
+            await preflight(scope, receive, with_headers)
+            return
+        kept = [pair for pair in scope["headers"] if not _is_of_browsers(pair[0])]
+        await self._app({**scope, "headers": kept}, receive, with_headers)
+
+    def _allowed_origin(self, scope: Scope) -> str | None:
+        if not self._allowed or scope["type"] != "http" or not scope["path"].startswith(_API):
+            return None
+        origin = headers_of(scope).get("origin")
+        return origin if origin in self._allowed else None
+
+
+def _is_of_browsers(name: bytes) -> bool:
+    return name in _OF_BROWSERS or name.startswith(b"sec-fetch-")
+
+
+_SCHEME = "bearer "
+
+
+def worker_application(
+    *,
+    health: Callable[[], Awaitable[Health]],
+    readiness: Callable[[], Awaitable[Readiness]],
+    metrics: Metrics,
+    find: Lookup,
+    failures: FailedSignIns,
+) -> ASGIApp:
+    """Metrics require a token with the scope `read`, as on a server. What is only in the store is left to the servers."""
+
+    async def get_health(request: Request) -> Response:
+        found = await health()
+        return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def get_readiness(request: Request) -> Response:
+        found = await readiness()
+        return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def get_metrics(request: Request) -> Response:
+        _check_token(request, find, failures)
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    routes = {"/healthz": get_health, "/readyz": get_readiness, "/metrics": get_metrics}
+    app = Starlette(
+        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()],
+        exception_handlers=problems.HANDLERS,
+    )
+    return SafeHeaders(app)
+
+
+def _check_token(request: Request, find: Lookup, failures: FailedSignIns) -> None:
+    given = request.headers.get("authorization", "")
+    grant = find(given[len(_SCHEME) :].strip()) if given.lower().startswith(_SCHEME) else None
+    if grant is None:
+        wait = failures.count(address_of(request.scope) or "", "token") if given else None
+        if wait is not None:
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "wait a while", {"Retry-After": str(wait)})
+        raise HTTPException(
+            HTTPStatus.UNAUTHORIZED, "send a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"}
+        )
+    if grant.labels or not grant.allows(AccessScope.READ):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "the token needs the scope 'read', without labels")

@@ -20,8 +20,7 @@ from askback.access.grants import Grant, Lookup, SessionLookup
 from askback.core.access import MAIN as MAIN
 from askback.core.actors import Caller, Channel
 from askback.core.errors import Unavailable
-from askback.http.addresses import Addresses
-from askback.http.cookies import cookie
+from askback.http.addresses import Addresses, cookie
 from askback.http.problems import RequestCode, problem, refused
 from askback.runs.links import ANSWER_PAGE, ANSWERS, Links
 from askback.text.formatting import one_line

@@ -7,21 +7,23 @@ import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.access.grants import Grant
 from askback.access.push_subscriptions import Push
-from askback.access.sessions import Sessions
+from askback.access.sessions import Invitations, Sessions
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
 from askback.background.pools import Pools
 from askback.core import runs
-from askback.core.access import AccessScope
+from askback.core.access import AccessScope, Action, audit_entry
 from askback.core.actors import Actor
 from askback.core.errors import Forbidden, Invalid, RefusalCode
 from askback.core.labels import read_labels
@@ -29,14 +31,14 @@ from askback.core.runs import parse_run_id
 from askback.core.trace_context import read_trace_parent
 from askback.core.webhooks import EVERY_DELIVERY, MIN_REQUESTED_SEC, DeliveryView, Reminders, Webhook, reminders_of
 from askback.http.addresses import Addresses
-from askback.http.audit_trail import AuditTrail
+from askback.http.auth import actor_of
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.quotas import MAIN, Quotas
-from askback.http.routes.invitations import Invitations
 from askback.http.streams import Streams
 from askback.runs.links import Links
 from askback.runs.service import Service
 from askback.runs.submission import Submission
+from askback.store.audit_log import AuditStore
 from askback.store.base import IdempotencyKey
 from askback.telemetry.metrics import Metrics
 from askback.text.json_text import is_large
@@ -214,3 +216,44 @@ def json_response(
     document: Any, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(encode(document), status.value, headers, "application/json")
+
+
+_CHANGED = "audit_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    object: str | None
+    run_id: str | None = None
+    interaction_id: str | None = None
+
+
+def changed(
+    request: Request, what: str | None = None, *, run_id: str | None = None, interaction_id: str | None = None
+) -> None:
+    """For a handler that has written something outside the database: what the entry in the audit log is about.
+
+    If the handler does not call it, nothing was written, and there is no entry.
+    """
+    request.scope[_CHANGED] = Changed(object=what, run_id=run_id, interaction_id=interaction_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditTrail:
+    """Adds entries for writes to files, right after them. The store adds those about runs itself."""
+
+    store: AuditStore
+    clock: Callable[[], datetime]
+
+    async def note(self, by: Actor, action: Action, what: Changed) -> None:
+        about = {"run_id": what.run_id, "interaction_id": what.interaction_id, "object": what.object}
+        await self.store.record(audit_entry(by, action, self.clock(), **about))
+
+    async def note_request(self, request: Request, action: Action | None) -> None:
+        """Add the entry of a request whose handler has succeeded."""
+        what: Changed | None = request.scope.pop(_CHANGED, None)
+        if what is None:
+            return
+        if action is None or action.with_run:
+            raise RuntimeError(f"{request.method} {request.url.path} does not declare what it writes")
+        await self.note(actor_of(request), action, what)

@@ -19,16 +19,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope
 
 from askback.access.grants import Grant, Lookup, digest
-from askback.access.sessions import Sessions
+from askback.access.sessions import Invitations, Sessions
 from askback.core.access import Action
 from askback.core.actors import Caller, Channel
-from askback.http.addresses import Addresses
-from askback.http.audit_trail import AuditTrail, Changed
+from askback.http.addresses import Addresses, cookie
 from askback.http.auth import ENTER, SignInPages, address_of, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
-from askback.http.cookies import cookie
+from askback.http.context import AuditTrail, Changed
 from askback.http.quotas import RequestRate
-from askback.http.routes.invitations import Invitations
 
 CODE_SEC = 300.0
 """How long a code is valid: the user may have to read a notice first."""

@@ -19,9 +19,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from askback.client import CallFailed, Forbidden, Refused
 from askback.core.errors import RefusalCode
-from askback.mcp.answers import by_form, error_text
 from askback.mcp.caller import Caller, Progress
-from askback.mcp.elicitation import Form, form_of, message_of
+from askback.mcp.elicitation import Form, by_form, form_of, message_of
+from askback.mcp.envelope import error_text
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 

@@ -5,10 +5,13 @@ A form has fields of simple types only. A question that does not fit is not aske
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from askback.client import Refused
+from askback.core.errors import RefusalCode
 from askback.core.interactions import option_label, option_value
 from askback.questions.typed_answers import YES_OR_NO, confirmation, is_confirmation
 from askback.skills.field_values import readable
@@ -148,3 +151,60 @@ def _shown(field: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     shown = {"type": kind} | {key: field[key] for key in _KEPT[kind] if key in field}
     return shown | ({"format": field["format"]} if field.get("format") in _FORMATS else {})
+
+
+_STATUS = 422
+"""That of the API for an answer that does not fit."""
+
+
+def by_form(asked: Interaction, form: Form, content: dict[str, Any] | None) -> Any:
+    """The answer in an accepted form; None if there is none. Raises `Refused` if it does not fit."""
+    given = form.answer(content)
+    if given is not None and asked.response_schema is None and _is_empty(asked, given):
+        raise _invalid("the answer is empty")
+    return None if given is None else _fitting(asked, given)
+
+
+def by_tool(asked: Interaction, given: Any) -> Any:
+    """The answer in the arguments of a tool: nothing stands for the default. Raises `Refused` if there is none."""
+    if _is_empty(asked, given):
+        given = _default(asked)
+        if given is None:
+            raise _invalid("the answer is empty, and the question has no default")
+    elif isinstance(given, str):
+        given = _as_asked(given, asked.response_schema)
+    return _fitting(asked, given)
+
+
+def _is_empty(asked: Interaction, given: Any) -> bool:
+    """Nothing, unless it is offered as an option."""
+    is_blank = given is None or (isinstance(given, str) and not given.strip())
+    return is_blank and given not in [option_value(each) for each in asked.options]
+
+
+def _default(asked: Interaction) -> Any:
+    return asked.default if asked.default is not None else (asked.response_schema or {}).get("default")
+
+
+def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:
+    """Some clients send every value as a text. It is read as JSON where the question asks for something else."""
+    if schema is None or schema.get("type") in (None, "string"):
+        return answer
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer
+
+
+def _fitting(asked: Interaction, given: Any) -> Any:
+    """The answer as the page of the question sends it."""
+    if not is_confirmation(asked):
+        return given
+    answer = confirmation(given)
+    if answer is None:
+        raise _invalid("the question is answered with yes or no")
+    return answer
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(_STATUS, RefusalCode.REPLY_INVALID, message)

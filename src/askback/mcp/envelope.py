@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Self, assert_never
 
+import mcp_types as types
 import msgspec
 from msgspec import Meta
 
+from askback.client import CallFailed, Refused, ServerUnreachable
 from askback.core.runs import RunState
 from askback.questions.typed_answers import YES_OR_NO, is_confirmation
 from askback.wire.artifacts import Artifact
@@ -159,3 +162,54 @@ def state_text(state: RunState) -> str:
             return "The run was canceled."
         case _:
             assert_never(state)
+
+
+# Results.
+
+
+def enveloped(envelope: Envelope, problem: str = "") -> types.CallToolResult:
+    """The envelope, with its artifacts as resource links. A failed run is an error of the call, as is a refused answer."""
+    if problem:
+        envelope = msgspec.structs.replace(envelope, message=f"{problem}\n{envelope.message}")
+    links = [
+        types.ResourceLink(name=each.path, uri=each.uri, size=each.size)
+        for each in envelope.artifacts
+        if each.uri.startswith(ARTIFACTS)
+    ]
+    return structured(envelope, links, failed=bool(problem) or envelope.state is RunState.FAILED)
+
+
+def structured(
+    document: msgspec.Struct, links: list[types.ResourceLink] | None = None, *, failed: bool = False
+) -> types.CallToolResult:
+    value = msgspec.to_builtins(document)
+    text = types.TextContent(text=json.dumps(value, ensure_ascii=False))
+    return types.CallToolResult(content=[text, *(links or [])], structured_content=value, is_error=failed)
+
+
+def error_text(error: Refused) -> str:
+    """A refusal as the model reads it."""
+    return "\n- ".join((f"{error.code}: {error.message}", *error.problems))
+
+
+def failed(error: CallFailed) -> types.CallToolResult:
+    """The result of a call that the server refused, or that did not reach it."""
+    match error:
+        case Refused():
+            return _failure(error_text(error))
+        case ServerUnreachable():
+            return refused("SERVER_UNREACHABLE", f"{error.message}; start a server with: askback serve")
+        case _:
+            return refused("ANSWER_UNREADABLE", error.message)
+
+
+def refused(code: str, message: str) -> types.CallToolResult:
+    """A refusal, which the model can read and act on.
+
+    It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
+    """
+    return _failure(f"{code}: {message}")
+
+
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

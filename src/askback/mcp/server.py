@@ -20,10 +20,10 @@ from askback import __version__
 from askback.client import CallFailed
 from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
-from askback.mcp.envelope import ARTIFACTS
+from askback.mcp.envelope import ARTIFACTS, failed, refused
 from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
-from askback.mcp.task_methods import add_tasks
-from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, failed, refused, skill_tools
+from askback.mcp.tasks import add_tasks
+from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, skill_tools
 
 Context = ServerRequestContext[Any, Any]
 Callers = Callable[[Context], Caller]

@@ -11,8 +11,7 @@ from mcp.server.stdio import stdio_server
 
 from askback.client import AsyncClient, Unauthorized
 from askback.client.calls import Call
-from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller
-from askback.mcp.remembered import OpenForms, Remembered
+from askback.mcp.caller import BY_MCP, MAX_LINKS, Caller, OpenForms, Remembered
 from askback.mcp.server import make_server, state_security
 
 T = TypeVar("T")

@@ -5,16 +5,26 @@ Nothing about a task is stored, so it survives whatever its run survives.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar, assert_never
 
+import mcp_types as types
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from pydantic import BaseModel, ValidationError
 
-from askback.client import Forbidden
+from askback.client import CallFailed, Conflict, Forbidden, Refused
 from askback.core.runs import RunState
 from askback.mcp.asking import elicitation_for, is_modern
-from askback.mcp.caller import Caller
-from askback.mcp.envelope import state_text
+from askback.mcp.caller import Caller, Remembered
+from askback.mcp.elicitation import by_form, form_of
+from askback.mcp.envelope import enveloped, state_text
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
@@ -81,3 +91,138 @@ def request_key(asked: Interaction, url: str | None = None) -> str:
     """Names a question in the input requests of a task: another one each time a skill asks, and for another link."""
     key = f"{asked.interaction_id}-{int(asked.asked_at.timestamp() * 1_000_000):x}"
     return key if url is None else f"{key}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+
+
+Context = ServerRequestContext[Any, Any]
+_MAX_REACTIONS = 10_000
+
+
+class TaskParams(types.RequestParams):
+    """What names a task."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """The reactions of the user, by the keys of the input requests."""
+
+    input_responses: dict[str, Any]
+
+
+P = TypeVar("P", bound=TaskParams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall:
+    """One request about one task."""
+
+    ctx: Context
+    caller: Caller
+    reactions: Remembered[bool]
+    """How users have reacted to questions at a client, so that it is not asked again. True: they have opened the page."""
+
+    async def get(self, params: TaskParams) -> dict[str, Any]:
+        run = await self.caller.client.get_run(params.task_id)
+        if run.state is RunState.WAITING_USER and run.pending_interaction is not None:
+            return await self._asking(run, run.pending_interaction)
+        if run.state in (RunState.SUCCEEDED, RunState.FAILED):
+            return await self._completed(run)
+        return task(run)
+
+    async def _asking(self, run: Run, asked: Interaction) -> dict[str, Any]:
+        """The question for this client. If it cannot bring it to a user, or the user declined, its model gets it."""
+        elicitation = await elicitation_for(self.ctx, self.caller, run)
+        if elicitation is None:
+            return await self._completed(run)
+        key = request_key(asked, elicitation.url)
+        match self.reactions.find((self.caller.identity, run.id, key)):
+            case None:
+                return {**task(run, asks_client=True), "inputRequests": {key: _wire(elicitation.request)}}
+            case True:
+                return task(run, answer_url=elicitation.url)
+            case False:
+                return await self._completed(run)
+
+    async def _completed(self, run: Run) -> dict[str, Any]:
+        result = enveloped(await self.caller.envelope(run))
+        return {**task(run), "status": "completed", "result": _wire(result)}
+
+    async def update(self, params: UpdateParams) -> dict[str, Any]:
+        run = await self.caller.client.get_run(params.task_id)
+        asked = run.pending_interaction
+        if run.state is not RunState.WAITING_USER or asked is None:
+            # What is not asked any more is ignored.
+            return {}
+        expected = request_key(asked)
+        for key, given in params.input_responses.items():
+            if key == expected or key.startswith(f"{expected}-"):
+                reaction = types.ElicitResult.model_validate(given)
+                await self._react(run, asked, reaction)
+                question = (self.caller.identity, run.id, key)
+                self.reactions.keep(question, reaction.action == "accept")
+        return {}
+
+    async def _react(self, run: Run, asked: Interaction, reaction: types.ElicitResult) -> None:
+        form = form_of(asked)
+        if reaction.action != "accept" or form is None:
+            # Without a form, the user has opened the page of the question and answers there.
+            return
+        answer = by_form(asked, form, reaction.content)
+        if answer is None:
+            raise MCPError(types.INVALID_PARAMS, "the accepted form has no answer")
+        # Somebody else may have been faster.
+        with suppress(Conflict):
+            await self.caller.reply(run.id, asked.interaction_id, answer)
+
+    async def cancel(self, params: TaskParams) -> dict[str, Any]:
+        # A run that is over needs no cancellation.
+        with suppress(Conflict):
+            await self.caller.cancel(params.task_id)
+        return {}
+
+
+def add_tasks(server: Server[Any], callers: Callable[[Context], Caller], *, call_sec: float) -> None:
+    """Offer the extension. Each method serves the newer protocol alone, and clients that declare the extension."""
+    reactions = Remembered[bool](_MAX_REACTIONS)
+
+    def add(method: str, shape: type[P], act: Callable[[TaskCall, P], Awaitable[dict[str, Any]]]) -> None:
+        async def serve(ctx: Context, params: P) -> dict[str, Any]:
+            _admit(ctx, method, params.task_id)
+            try:
+                async with asyncio.timeout(call_sec):
+                    return await act(TaskCall(ctx=ctx, caller=callers(ctx), reactions=reactions), params)
+            except CallFailed as error:
+                raise _fault(error) from None
+            except TimeoutError:
+                raise MCPError(types.INTERNAL_ERROR, f"the server has not answered within {call_sec:g} s") from None
+            except ValidationError:
+                raise MCPError(types.INVALID_PARAMS, "an input response is not the result of an elicitation") from None
+
+        server.add_request_handler(method, shape, serve)
+
+    add("tasks/get", TaskParams, TaskCall.get)
+    add("tasks/update", UpdateParams, TaskCall.update)
+    add("tasks/cancel", TaskParams, TaskCall.cancel)
+    server.extensions[TASKS] = {}
+
+
+def _wire(message: BaseModel) -> dict[str, Any]:
+    return message.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _admit(ctx: Context, method: str, task_id: str) -> None:
+    if not is_modern(ctx):
+        raise MCPError(types.METHOD_NOT_FOUND, "Method not found", method)
+    if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != task_id:
+        raise MCPError(types.HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} must be the taskId")
+    if not takes_tasks(ctx):
+        required: dict[str, Any] = {"extensions": {TASKS: {}}}
+        message = f"the request must declare the extension {TASKS}"
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
+
+
+def _fault(error: CallFailed) -> MCPError:
+    """A mistake of the client, with the code of the API, or a fault of the server."""
+    if isinstance(error, Refused) and error.status < 500:
+        return MCPError(types.INVALID_PARAMS, error.message, {"code": error.code, "problems": list(error.problems)})
+    return MCPError(types.INTERNAL_ERROR, error.message)

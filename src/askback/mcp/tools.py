@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -16,14 +15,13 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from askback.client import AsyncClient, CallFailed, NotFound, Refused, ServerFault, ServerUnreachable
+from askback.client import AsyncClient, CallFailed, NotFound, ServerFault
 from askback.core.runs import RunState
-from askback.mcp import answers
 from askback.mcp import arguments as given
-from askback.mcp.answers import error_text
 from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
 from askback.mcp.caller import Caller
-from askback.mcp.envelope import ARTIFACTS, Envelope, Question, Questions, Skills, output_schema
+from askback.mcp.elicitation import by_tool
+from askback.mcp.envelope import Envelope, Question, Questions, Skills, enveloped, output_schema, refused, structured
 from askback.mcp.tasks import created_task, takes_tasks
 from askback.wire.runs import Run
 from askback.wire.server import SkillDetails
@@ -129,7 +127,7 @@ async def _answer_question(call: ToolCall) -> Returned:
         return refused("REPLY_INVALID", message)
     answer = wanted.answer
     if asked.interaction_id == wanted.interaction_id:
-        answer = answers.by_tool(asked, answer)
+        answer = by_tool(asked, answer)
     run = await call.caller.reply(wanted.run_id, wanted.interaction_id, answer)
     return await call.conclude(run, wanted.wait_sec, may_ask=True)
 
@@ -325,49 +323,3 @@ def _without_headers(schema: Any) -> Any:
             return [_without_headers(each) for each in schema]
         case _:
             return schema
-
-
-# Results.
-
-
-def enveloped(envelope: Envelope, problem: str = "") -> types.CallToolResult:
-    """The envelope, with its artifacts as resource links. A failed run is an error of the call, as is a refused answer."""
-    if problem:
-        envelope = msgspec.structs.replace(envelope, message=f"{problem}\n{envelope.message}")
-    links = [
-        types.ResourceLink(name=each.path, uri=each.uri, size=each.size)
-        for each in envelope.artifacts
-        if each.uri.startswith(ARTIFACTS)
-    ]
-    return structured(envelope, links, failed=bool(problem) or envelope.state is RunState.FAILED)
-
-
-def structured(
-    document: msgspec.Struct, links: list[types.ResourceLink] | None = None, *, failed: bool = False
-) -> types.CallToolResult:
-    value = msgspec.to_builtins(document)
-    text = types.TextContent(text=json.dumps(value, ensure_ascii=False))
-    return types.CallToolResult(content=[text, *(links or [])], structured_content=value, is_error=failed)
-
-
-def failed(error: CallFailed) -> types.CallToolResult:
-    """The result of a call that the server refused, or that did not reach it."""
-    match error:
-        case Refused():
-            return _failure(error_text(error))
-        case ServerUnreachable():
-            return refused("SERVER_UNREACHABLE", f"{error.message}; start a server with: askback serve")
-        case _:
-            return refused("ANSWER_UNREADABLE", error.message)
-
-
-def refused(code: str, message: str) -> types.CallToolResult:
-    """A refusal, which the model can read and act on.
-
-    It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
-    """
-    return _failure(f"{code}: {message}")
-
-
-def _failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)

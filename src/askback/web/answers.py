@@ -9,9 +9,10 @@ from typing import Any
 from askback.core.actors import Channel
 from askback.core.interactions import option_label, option_value
 from askback.skills.field_values import choices, introduced
+from askback.text.formatting import one_line
 from askback.web.translations import Translations
-from askback.web.who import who_text
 from askback.wire import questions as question_wire
+from askback.wire.base import Actor
 
 
 def outcome_text(closed: question_wire.Interaction, texts: Translations) -> str:
@@ -65,3 +66,14 @@ def _in_words(value: Any, schema: Any, texts: Translations) -> str:
 def _same(one: Any, other: Any) -> bool:
     """As JSON: in Python, true equals 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+_MOST_CHARACTERS = 80
+
+
+def who_text(actor: Actor, texts: Translations) -> str:
+    """`anna, by link`. A newer version may have other channels."""
+    name = one_line(actor.name, _MOST_CHARACTERS)
+    if actor.via == Channel.ASKBACK:
+        return name
+    return texts("frame.who", way=texts.find(f"frame.via.{actor.via}") or actor.via, who=name)

@@ -1,9 +1,10 @@
-"""The routes of the page. Every other request goes to the API."""
+"""The site: the table of all pages, static files, and what makes the page an app on a phone. Every other request goes to the API."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,33 +21,18 @@ from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.sessions import DEVICE, Lifetime
+from askback.core.access import AccessScope
 from askback.core.errors import AskbackError
 from askback.http.problems import retry_after, status_of
 from askback.runs.links import ANSWERS
 from askback.runs.service import Service
 from askback.store.audit_log import AuditStore
-from askback.web import (
-    audit,
-    changes,
-    dashboard,
-    engines,
-    files,
-    installation,
-    new_run,
-    pages,
-    people,
-    run_actions,
-    sign_in,
-    skills,
-    translations,
-)
-from askback.web.page_context import Page, PageContext, environment
+from askback.web import dashboard, engines, files, new_run, pages, people, sign_in, skills, translations
+from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, environment
 from askback.wire.server import Health, Worker
 
 log = logging.getLogger(__name__)
 
-_MODULES = (pages, new_run, files, changes, run_actions, skills, engines, dashboard, people, installation, audit)
-_PATHS = tuple(compile_path(page.path)[0] for module in _MODULES for page in module.PAGES if not page.by_link)
 _TARGET = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~%/-]*)?(?:\?[A-Za-z0-9._~%&=+:,/-]*)?")
 """A path on this site: it starts with exactly one slash, and nothing that a browser treats as one."""
 _MAX_TARGET = 500
@@ -116,7 +102,7 @@ class Pages:
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """An application with the pages, and with the API for everything else."""
-        routes = [*_static_routes(), *(_route(self._context, page) for module in _MODULES for page in module.PAGES)]
+        routes = [*_static_routes(), *(_route(self._context, page) for page in _PAGES)]
         on_error = functools.partial(_error_page, self._context)
         site = Starlette(routes=routes, exception_handlers={AskbackError: on_error, Exception: on_error})
 
@@ -212,3 +198,72 @@ def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
     return StaticFile(content=content, media_type=_TYPES[path.suffix], etag=etag)
+
+
+_COLOUR, _BACKGROUND = "#5b57d9", "#f7f7f5"
+_ICONS = (
+    ("icon-192.png", "192x192", "any"),
+    ("icon-512.png", "512x512", "any"),
+    ("icon-maskable.png", "512x512", "maskable"),
+)
+_WORKER_TEXTS = ("asked", "reminder", "expiring", "test", "test.text", "offline", "offline.text", "again")
+_WORKER_CSP = "default-src 'none'; connect-src 'self'"
+
+
+async def manifest(context: PageContext, request: Request) -> Response:
+    texts = context.translations_for(request)
+    document = {
+        "id": "/",
+        "name": texts("frame.product"),
+        "short_name": texts("frame.product"),
+        "description": texts("push.app"),
+        "lang": texts.language,
+        "start_url": "/",
+        "scope": "/",
+        "display": "standalone",
+        "theme_color": _COLOUR,
+        "background_color": _BACKGROUND,
+        "icons": [
+            {"src": f"/static/{name}", "sizes": sizes, "type": "image/png", "purpose": purpose}
+            for name, sizes, purpose in _ICONS
+        ],
+    }
+    return Response(json.dumps(document, ensure_ascii=False), HTTPStatus.OK, _HEADERS, "application/manifest+json")
+
+
+async def service_worker(context: PageContext, request: Request) -> Response:
+    texts = context.translations_for(request)
+    used = {key: texts(f"push.worker.{key}") for key in _WORKER_TEXTS}
+    source = context.templates.get_template("service_worker.js").render(texts=used | {"lang": texts.language})
+    headers = _HEADERS | {"Content-Security-Policy": _WORKER_CSP}
+    return Response(source, HTTPStatus.OK, headers, "text/javascript; charset=utf-8")
+
+
+_HEADERS = {"Cache-Control": "private, no-cache"}
+
+
+_PAGES = (
+    Page(path="/", show=pages.inbox, scopes=(READ, ANSWER)),
+    Page(path="/answered", show=pages.answered),
+    Page(path="/runs", show=pages.runs),
+    Page(path="/runs/{run_id}", show=pages.run),
+    Page(path="/runs/{run_id}/actions", show=new_run.actions),
+    Page(path="/runs/{run_id}/files", show=files.files),
+    Page(path="/runs/{run_id}/preview", show=files.preview),
+    Page(path="/runs/{run_id}/picture", show=files.picture),
+    Page(path="/runs/{run_id}/changes", show=files.changes),
+    Page(path="/new", show=new_run.new_run, scopes=(SUBMIT,)),
+    Page(path="/skills", show=skills.skills, scopes=(READ, SUBMIT)),
+    Page(path="/skills/{skill_id}", show=skills.skill),
+    Page(path="/demo-skill.zip", show=skills.demo_skill),
+    Page(path="/engines", show=engines.engines),
+    Page(path="/dashboard", show=dashboard.dashboard),
+    Page(path="/sessions", show=people.sessions, scopes=(READ, ANSWER, SUBMIT)),
+    Page(path="/people", show=people.people, scopes=(AccessScope.ADMIN,)),
+    Page(path="/audit", show=people.audit, scopes=(AccessScope.ADMIN,), whole_server=True),
+    Page(path="/manifest.webmanifest", show=manifest, scopes=(READ, ANSWER, SUBMIT)),
+    Page(path="/service-worker.js", show=service_worker, scopes=(READ, ANSWER)),
+    Page(path=pages.PATH, show=pages.answer, by_link=True),
+)
+"""Every page of the site."""
+_PATHS = tuple(compile_path(page.path)[0] for page in _PAGES if not page.by_link)

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.web.page_context import Page, PageContext
+from askback.web.page_context import PageContext
 from askback.web.translations import Translations
 from askback.wire.base import plain
 from askback.wire.server import Engine, Worker
@@ -84,6 +84,3 @@ def finding(reason: str, t: Translations) -> str:
     """What the probe saw; in the engine's own words if there is no translation."""
     found = _OFFERS.fullmatch(reason)
     return t("engines.finding.offers", what=found[1] or found[2]) if found else reason
-
-
-PAGES = (Page(path="/engines", show=engines),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import PurePosixPath
@@ -15,7 +15,8 @@ from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.text.json_text import indented
-from askback.web.page_context import Page, PageContext, rendered, size_text
+from askback.web.page_context import PageContext, rendered, size_text
+from askback.workspace.versions import Version
 
 MAX_LISTED = 500
 """More files are only in the zip file."""
@@ -62,9 +63,6 @@ async def listed(context: PageContext, run_id: str) -> FileList:
         ListedFile(path=each.path, size=each.size, turn=each.turn, comparable=each.comparable) for each in found.items
     )
     return FileList(shown=shown, more=found.end is not None)
-
-
-_FILES = (Page(path="/runs/{run_id}/files", show=files),)
 
 
 MAX_TEXT = 512 * 1024
@@ -151,9 +149,52 @@ def _named(request: Request) -> tuple[str, str]:
     return request.path_params["run_id"], request.query_params.get("path", "")
 
 
-_PREVIEW = (
-    Page(path="/runs/{run_id}/preview", show=preview),
-    Page(path="/runs/{run_id}/picture", show=picture),
-)
+NOW = "now"
+_KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "note"}
 
-PAGES = (*_FILES, *_PREVIEW)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a diff, with its sign."""
+
+    kind: str
+    text: str
+
+
+async def changes(context: PageContext, request: Request) -> Response:
+    run_id, path = request.path_params["run_id"], request.query_params.get("path", "")
+    run = await context.service.store.get(run_id)
+    versions = await context.service.versions(run_id, path)
+    turns = [0, *(each.turn for each in versions if each.turn)]
+    to_turn = None if request.query_params.get("to", NOW) == NOW else _chosen(request, "to", turns, turns[-1])
+    from_turn = _chosen(request, "from", turns, turns[-1])
+    found = await context.service.diff(run_id, path, from_turn, to_turn)
+    if found is not None and not found.lines and "from" not in request.query_params:
+        # Unchanged since the last version: the last change is the one before it.
+        from_turn = _before_last(versions)
+        found = await context.service.diff(run_id, path, from_turn, to_turn)
+    return context.show(
+        request,
+        "changes.html",
+        run=run,
+        path=path,
+        turns=turns,
+        from_turn=from_turn,
+        to_turn=to_turn,
+        lines=None if found is None else [_line(each) for each in found.lines],
+        cut=found is not None and found.cut,
+    )
+
+
+def _chosen(request: Request, name: str, turns: Sequence[int], otherwise: int) -> int:
+    """The turn of the query, if it is one of the choices."""
+    return next((turn for turn in turns if str(turn) == request.query_params.get(name)), otherwise)
+
+
+def _before_last(versions: Sequence[Version]) -> int:
+    """The turn of the last version but one, or 0: what was there before the last change."""
+    return versions[-2].turn if len(versions) > 1 else 0
+
+
+def _line(text: str) -> Line:
+    return Line(kind=_KINDS.get(text[0], "same"), text=text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
@@ -10,15 +11,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from askback.core.errors import Forbidden, RefusalCode
-from askback.core.runs import Run
+from askback.core.errors import Forbidden, NotFound, RefusalCode, WarningCode
+from askback.core.runs import InheritedFiles, Mode, Run, RunOptions
 from askback.runs.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import Schema, secret_inputs
 from askback.web.engines import usable_first
-from askback.web.page_context import READ, SUBMIT, Page, PageContext
-from askback.web.run_actions import continuation
+from askback.web.page_context import READ, PageContext
 from askback.web.skills import find
 from askback.web.translations import Translations
 from askback.workspace.layout import INPUTS_DIR
@@ -102,9 +102,6 @@ def _option(name: str, schema: Mapping[str, Any], default: Any, t: Translations)
     return made if default is None else made | {"default": default}
 
 
-PAGES = (Page(path="/new", show=new_run, scopes=(SUBMIT,)),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
     """An earlier run, its values for the form, and the names of values that are left out."""
@@ -137,3 +134,59 @@ def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = 
     hidden = secret_inputs(values, schema)
     fitting = fields if fields or every else values
     return {name: each for name, each in values.items() if name in fitting and name not in hidden}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunActions:
+    again: bool
+    """Whether the form of a new run can be filled from this one."""
+    follow_up: bool
+    fork: str
+    """As JSON: the body of a request that forks the run, and the questions at which it can."""
+
+
+async def actions_of(service: Service, run: Run) -> RunActions:
+    skills = await service.pools.skills.run(service.skills.names)
+    in_folder = run.workdir is None or bool(service.workdirs)
+    again = run.skill.id in skills and not run.skill.uploaded and in_folder
+    possible = await service.continuable(run)
+    questions = possible.questions if again else ()
+    body = {"skill": run.skill.id, "mode": Mode.INTERACTIVE, "options": _options(run), **continuation(run)}
+    return RunActions(
+        again=again,
+        follow_up=again and run.state.final and possible.session,
+        fork=json.dumps({"questions": questions, "body": body}),
+    )
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """What a fork needs to be like its source. It is resumable in any case."""
+    left_out = {"interactive_profile"}
+    if any(warning.code is WarningCode.EFFORT_IGNORED for warning in run.warnings):
+        left_out.add("effort")
+    defaults = asdict(RunOptions())
+    given = asdict(run.options).items()
+    return {name: value for name, value in given if name not in left_out and value != defaults[name]}
+
+
+async def source_of(service: Service, run: Run) -> str | None:
+    """The run that this one continues, unless it was deleted."""
+    if run.origin is None:
+        return None
+    try:
+        return (await service.store.get(run.origin.run_id)).id
+    except NotFound:
+        return None
+
+
+def continuation(source: Run) -> dict[str, Any]:
+    """The part of a request that continues the session where it is: with copies of its files, or in the same folder."""
+    origin: dict[str, Any] = {"run_id": source.id, "session": True}
+    if source.workdir is not None:
+        return {"from_run": origin, "workdir": source.workdir.path}
+    return {"from_run": origin | {"files": InheritedFiles.WORKSPACE}}
+
+
+async def actions(context: PageContext, request: Request) -> Response:
+    run = await context.service.store.get(request.path_params["run_id"])
+    return context.show(request, "actions.html", run=run, actions=await actions_of(context.service, run))

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import nh3
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -26,7 +27,7 @@ from askback.access.sessions import DEVICE, Lifetime
 from askback.background.pools import Pool
 from askback.core.access import AccessScope
 from askback.core.labels import INTERNAL, for_people
-from askback.http.cookies import cookie
+from askback.http.addresses import cookie
 from askback.runs.service import Service
 from askback.store.audit_log import AuditStore
 from askback.text.formatting import rfc3339
@@ -134,6 +135,12 @@ def environment() -> Environment:
     )
     made.globals.update(as_script=as_script, moment=moment, for_people=for_people, internal_labels=sorted(INTERNAL))
     return made
+
+
+def address(path: str, given: Mapping[str, str | Sequence[str] | None]) -> str:
+    """The path with a query of the values that are not empty."""
+    query = urlencode({name: value for name, value in given.items() if value}, doseq=True)
+    return f"{path}?{query}" if query else path
 
 
 def as_script(document: Any) -> Markup:

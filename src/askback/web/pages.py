@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,8 +19,8 @@ from askback.store.base import InboxFilter, RunFilter, RunPage
 from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
 from askback.web import files
 from askback.web.answers import answer_text, outcome_text
-from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
-from askback.web.run_actions import actions_of, source_of
+from askback.web.new_run import actions_of, source_of
+from askback.web.page_context import PageContext, address
 from askback.web.sign_in import invalid_link_page
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
@@ -70,7 +69,7 @@ class Query:
     @property
     def stream(self) -> str:
         """The stream of the runs that may be in this list."""
-        return _address("/v1/runs", {"skill": self.skill, "engine": self.engine, "label": self.labels})
+        return address("/v1/runs", {"skill": self.skill, "engine": self.engine, "label": self.labels})
 
     @property
     def without_label(self) -> dict[str, str]:
@@ -79,7 +78,7 @@ class Query:
 
     def address(self, **changes: str | Sequence[str] | None) -> str:
         given = {"state": self.state, "skill": self.skill, "engine": self.engine, "q": self.words}
-        return _address("/runs", {**given, "label": self.labels, **changes})
+        return address("/runs", {**given, "label": self.labels, **changes})
 
 
 def labels_in(request: Request) -> tuple[str, ...]:
@@ -129,11 +128,6 @@ async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
     return RunPage(items=tuple(found), next_cursor=cursor)
 
 
-def _address(path: str, given: Mapping[str, str | Sequence[str] | None]) -> str:
-    query = urlencode({name: value for name, value in given.items() if value}, doseq=True)
-    return f"{path}?{query}" if query else path
-
-
 def _matching(runs: Sequence[Run], search: str) -> list[Run]:
     words = words_in(search)
     return [run for run in runs if has_all(folded(_texts(run)), words)]
@@ -145,9 +139,6 @@ def _texts(run: Run) -> Iterator[str | None]:
         yield run.pending_interaction.prompt
     if run.error is not None:
         yield from (run.error.code, run.error.message)
-
-
-_RUN_LIST = (Page(path="/runs", show=runs),)
 
 
 async def run(context: PageContext, request: Request) -> Response:
@@ -162,9 +153,6 @@ async def run(context: PageContext, request: Request) -> Response:
         actions=await actions_of(context.service, found),
         source=await source_of(context.service, found),
     )
-
-
-_RUN = (Page(path="/runs/{run_id}", show=run),)
 
 
 async def inbox(context: PageContext, request: Request) -> Response:
@@ -198,14 +186,11 @@ async def answered(context: PageContext, request: Request) -> Response:
         first=cursor is None,
         labels=labels,
         without_label={
-            text: _address("/answered", {"label": [each for each in labels if each != text]}) for text in labels
+            text: address("/answered", {"label": [each for each in labels if each != text]}) for text in labels
         },
-        newest=_address("/answered", {"label": labels}),
-        further=_address("/answered", {"cursor": page.next_cursor, "label": labels}) if page.next_cursor else None,
+        newest=address("/answered", {"label": labels}),
+        further=address("/answered", {"cursor": page.next_cursor, "label": labels}) if page.next_cursor else None,
     )
-
-
-_INBOX = (Page(path="/", show=inbox, scopes=(READ, ANSWER)), Page(path="/answered", show=answered))
 
 
 PATH = "/answers/{link}"
@@ -240,15 +225,3 @@ async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any
     if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
         return None
     return plain(question_wire.Interaction.of(found))
-
-
-_ANSWER = (Page(path=PATH, show=answer, by_link=True),)
-
-
-async def sessions(context: PageContext, request: Request) -> Response:
-    return context.show(request, "sessions.html")
-
-
-_SESSIONS = (Page(path="/sessions", show=sessions, scopes=(READ, ANSWER, SUBMIT)),)
-
-PAGES = (*_INBOX, *_RUN_LIST, *_RUN, *_SESSIONS, *_ANSWER)

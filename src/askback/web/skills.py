@@ -19,7 +19,7 @@ from askback.skills.library import DEMO, SkillListing
 from askback.store.base import RunFilter
 from askback.text.json_text import indented
 from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
-from askback.web.page_context import READ, SUBMIT, Page, PageContext, rendered
+from askback.web.page_context import PageContext, rendered
 
 INSTALLED = "installed"
 _RECENT = 50
@@ -101,13 +101,6 @@ def matching(listings: Sequence[SkillListing], search: str) -> list[SkillListing
 def _texts(listing: SkillListing) -> tuple[str, ...]:
     package = listing.package
     return (listing.id,) if package is None else (listing.id, package.name, package.description)
-
-
-PAGES = (
-    Page(path="/skills", show=skills, scopes=(READ, SUBMIT)),
-    Page(path="/skills/{skill_id}", show=skill),
-    Page(path="/demo-skill.zip", show=demo_skill),
-)
 
 
 MAX_ROWS = 200

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any
 
 from askback.core.runs import Mode, ProfileKind
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, choice
+from askback.wire.runs import Usage
 
 
 class Problem(Shape, omit_defaults=True):
@@ -198,58 +200,6 @@ class EngineModels(Shape):
 # The server itself.
 
 
-class Session(Shape):
-    """A browser that is signed in."""
-
-    id: Annotated[str, about("Identifies the session when it is ended. Grants no access.", "9f2c01ab")]
-    token: Annotated[str, about("The name of the token that created it. Revoking the token ends it.", "main")]
-    browser: Annotated[str, about("The browser and system, from its `User-Agent`.", "Firefox, Linux")]
-    host: Annotated[str, about("The only host name for which it is valid.", "askback.example")]
-    invited: Annotated[bool, about("Whether the device was signed in by an invitation, so that it stays signed in.")]
-    current: Annotated[bool, about("Whether this request uses it.")]
-    created_at: Annotated[Moment, about("When the user signed in.")]
-    last_seen_at: Annotated[Moment, about("When it was last used, accurate to a few minutes.")]
-    expires_at: Annotated[
-        Moment,
-        about(
-            "When it ends unless it is used before then. At most 30 days after the sign-in; for an invited device, "
-            "`server.device_days`."
-        ),
-    ]
-
-
-class SessionList(WholeList[Session]):
-    """Browser sessions, most recently used first."""
-
-
-class PushSubscription(Shape):
-    """A browser that gets a push when a question is asked."""
-
-    id: Annotated[str, about("Identifies the subscription when it is removed. Grants no access.", "0f3c2a7b9d1e4c5a")]
-    device: Annotated[str, about("The browser and system, from its `User-Agent`.", "Chrome, Android")]
-    service: Annotated[str, about("The host of the push service.", "push.example.com")]
-    current: Annotated[bool, about("Whether the session of this request added it.")]
-    created_at: Annotated[Moment, about("When it was added, or last renewed by its browser.")]
-    last_success_at: Annotated[
-        Moment | None, about("When the push service last accepted a push, accurate to a minute. Null if never.")
-    ]
-
-
-class Push(Shape):
-    """What a browser needs for pushes, and the subscriptions of the caller's token."""
-
-    public_key: Annotated[str, about("The `applicationServerKey` for `PushManager.subscribe()`.", "BP4z9KsN6nGRTbVY…")]
-    token: Annotated[str, about("The name of the caller's token. Subscriptions end with it.", "main")]
-    items: Annotated[tuple[PushSubscription, ...], about("The subscriptions of the caller's token, newest first.")]
-
-
-class PushTest(Shape):
-    """How a test push went."""
-
-    delivered: Annotated[bool, about("Whether the push service accepted it.")]
-    error: Annotated[str | None, about("Why it was not accepted.", "the push service returned 410")]
-
-
 class Limits(Shape):
     """What enforces each limit on engines. An empty list: nothing does."""
 
@@ -355,3 +305,66 @@ class Health(Shape):
         ),
     ]
     isolation: Annotated[Isolation, about("The files and networks that engines can access.")]
+
+
+Day = date
+Count = Annotated[int, about("How many.", 3, ge=0)]
+
+
+class Finished(Shape):
+    """Runs that ended."""
+
+    succeeded: Count = 0
+    failed: Count = 0
+    canceled: Count = 0
+    usage: Annotated[Usage, about("The tokens of these runs, in all their turns.")]
+
+    @property
+    def runs(self) -> int:
+        return self.succeeded + self.failed + self.canceled
+
+
+class DayStats(Finished):
+    """The runs that ended on one day."""
+
+    date: Annotated[Day, about("The day, in UTC.", "2026-03-01")]
+    failures: Annotated[dict[str, int], about("Failed runs by the `code` of their error.", {"ENGINE_RATE_LIMITED": 2})]
+
+
+class NamedStats(Finished):
+    """The runs of one skill or engine that ended."""
+
+    name: Annotated[str, about("The skill or the engine.", "trip-planner")]
+
+
+class AnswerStats(Shape):
+    """How long users took to answer. Of the latest 1,000 questions, those that were answered in this time."""
+
+    count: Annotated[int, about("How many answers.", 40, ge=0)]
+    median_sec: Annotated[float | None, about("Half of the answers took longer. Null without answers.", 95.5)] = None
+    p90_sec: Annotated[float | None, about("One in ten answers took longer. Null without answers.", 3600.0)] = None
+
+
+class Unfinished(Shape):
+    """The runs that are not over."""
+
+    queued: Count
+    running: Count
+    waiting_user: Count
+    oldest_asked_at: Annotated[Moment | None, about("When the oldest pending question was asked.")] = None
+
+
+class Statistics(Shape):
+    """What happened in the last days.
+
+    A run counts on the UTC day on which it ended, with the tokens of all its turns, and still counts after it was
+    deleted. Answers of deleted runs do not count.
+    """
+
+    first: Annotated[Day, about("The first day.", "2026-02-01")]
+    last: Annotated[Day, about("The last day: today, in UTC.", "2026-03-01")]
+    days: Annotated[tuple[DayStats, ...], about("Every day, oldest first.")]
+    skills: Annotated[tuple[NamedStats, ...], about("By skill, most runs first; at most 50.")]
+    engines: Annotated[tuple[NamedStats, ...], about("By engine, most runs first; at most 50.")]
+    answers: Annotated[AnswerStats, about("How long questions waited.")]
+    unfinished: Annotated[Unfinished, about("The runs that are not over now.")]

@@ -15,7 +15,7 @@ from askback.text.formatting import one_line
 
 if TYPE_CHECKING:
     from askback.cli.connection import Access
-    from askback.wire.audit import AuditEntry
+    from askback.wire.access import AuditEntry
 
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
 _TIME = click.DateTime(_TIMES)

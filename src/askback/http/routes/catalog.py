@@ -1,4 +1,4 @@
-"""Skills, engines, and the server's health and metrics."""
+"""Skills and engines."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ from starlette.responses import Response
 from askback.background.pools import Pool
 from askback.core.access import AccessScope, Action
 from askback.core.errors import NotFound, RefusalCode
-from askback.http.audit_trail import changed
 from askback.http.bodies import FORM, form_file, media_type, while_connected
-from askback.http.context import Context, json_response
+from askback.http.context import Context, changed, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routes.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download
-from askback.http.routing import Access, Router
+from askback.http.routing import Router
 from askback.skills.contents import PackageFile
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
-from askback.telemetry.metrics import CONTENT_TYPE
 from askback.wire import server as wire
 from askback.workspace.artifacts import open_below
 
 skills_router = Router("skills")
 engines_router = Router("engines")
-server_router = Router("server")
 
 _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-stream")
 
@@ -196,7 +193,7 @@ def _fields(listing: SkillListing) -> dict[str, Any]:
     }
 
 
-# Engines and the server.
+# Engines.
 
 
 @engines_router.add(
@@ -235,45 +232,3 @@ async def list_models(request: Request, context: Context, *, name: str) -> Respo
 async def list_workers(request: Request, context: Context) -> Response:
     """The programs that execute runs: their machines, engines and slots. What they show is a few seconds old."""
     return json_response(wire.WorkerList(items=tuple(await context.workers())))
-
-
-@server_router.add(
-    "GET /healthz",
-    "Health",
-    access=Access.NOTHING,
-    returns=wire.Health,
-    description="The server is healthy.",
-    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
-)
-async def health(request: Request, context: Context) -> Response:
-    """The state of the server. Requires no token."""
-    found = await context.health()
-    return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-@server_router.add(
-    "GET /readyz",
-    "Readiness",
-    access=Access.NOTHING,
-    returns=wire.Readiness,
-    description="The server is ready.",
-    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not ready; see the fields."},
-)
-async def readiness(request: Request, context: Context) -> Response:
-    """Whether a load balancer should send requests to this server. Requires no token."""
-    found = await context.readiness()
-    return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
-
-
-@server_router.add(
-    "GET /metrics",
-    "Metrics",
-    scopes=(AccessScope.READ,),
-    whole_server=True,
-    description="Metrics in the Prometheus text format.",
-    content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
-)
-async def metrics(request: Request, context: Context) -> Response:
-    """Metrics for Prometheus."""
-    await context.metrics.refresh(context.service.store)
-    return Response(context.metrics.text(), media_type=CONTENT_TYPE)

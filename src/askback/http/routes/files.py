@@ -17,9 +17,8 @@ from askback.access.grants import Grant
 from askback.background.pools import Pool
 from askback.core.access import AccessScope, Action
 from askback.core.errors import RefusalCode
-from askback.http.audit_trail import changed
 from askback.http.bodies import FORM, declared_length, form_file, while_connected
-from askback.http.context import Context, json_response
+from askback.http.context import Context, changed, json_response
 from askback.http.problems import BODY, RequestCode
 from askback.http.routing import Router
 from askback.wire import artifacts as artifact_wire

@@ -14,9 +14,8 @@ from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, Refus
 from askback.core.interactions import Interaction
 from askback.core.labels import is_one_line
 from askback.core.runs import Run
-from askback.http.audit_trail import changed
 from askback.http.auth import actor_of, headers_of, host_of
-from askback.http.context import Context, json_response
+from askback.http.context import Context, changed, json_response
 from askback.http.problems import BODY, JSON_BODY, RequestCode
 from askback.http.routes.files import FORM_WITH_FILE, keep_upload
 from askback.http.routing import Access, Router

@@ -1,9 +1,10 @@
-"""Statistics of the last days, for the API and the dashboard."""
+"""The server itself: health, metrics, statistics, and the audit log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,14 +14,60 @@ from askback.core.errors import RefusalCode
 from askback.core.runs import RunState, Usage
 from askback.http.context import Context, json_response
 from askback.http.problems import RequestCode
-from askback.http.routing import Router
+from askback.http.routing import Access, Router
 from askback.runs.service import Service
+from askback.store.audit_log import AuditFilter
 from askback.store.base import Finished, RunStats
+from askback.telemetry.metrics import CONTENT_TYPE
 from askback.wire import runs as run_wire
-from askback.wire import statistics as wire
-from askback.wire.requests import StatisticsQuery
+from askback.wire import server as wire
+from askback.wire.access import AuditEntry, AuditEntryPage
+from askback.wire.requests import AuditQuery, StatisticsQuery
 
 router = Router("server")
+audit_router = Router("audit")
+
+
+@router.add(
+    "GET /healthz",
+    "Health",
+    access=Access.NOTHING,
+    returns=wire.Health,
+    description="The server is healthy.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
+)
+async def health(request: Request, context: Context) -> Response:
+    """The state of the server. Requires no token."""
+    found = await context.health()
+    return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@router.add(
+    "GET /readyz",
+    "Readiness",
+    access=Access.NOTHING,
+    returns=wire.Readiness,
+    description="The server is ready.",
+    other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not ready; see the fields."},
+)
+async def readiness(request: Request, context: Context) -> Response:
+    """Whether a load balancer should send requests to this server. Requires no token."""
+    found = await context.readiness()
+    return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@router.add(
+    "GET /metrics",
+    "Metrics",
+    scopes=(AccessScope.READ,),
+    whole_server=True,
+    description="Metrics in the Prometheus text format.",
+    content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
+)
+async def metrics(request: Request, context: Context) -> Response:
+    """Metrics for Prometheus."""
+    await context.metrics.refresh(context.service.store)
+    return Response(context.metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.add(
@@ -105,3 +152,31 @@ def _usage(usage: Usage) -> run_wire.Usage:
         cached_tokens=usage.cached_tokens,
         total_tokens=usage.total_tokens,
     )
+
+
+@audit_router.add(
+    "GET /v1/audit",
+    "Read the audit log",
+    scopes=(AccessScope.ADMIN,),
+    query=AuditQuery,
+    returns=AuditEntryPage,
+    description="A page.",
+    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
+    whole_server=True,
+)
+async def list_entries(request: Request, context: Context, *, query: AuditQuery) -> Response:
+    """Every write by a person or a program, newest first: who, through which channel, when and what.
+
+    What was refused, and what Askback does by itself, is not in the log. Entries outlive their run; see
+    `retention.audit_days`.
+    """
+    where = AuditFilter(
+        actor=query.actor,
+        action=None if query.action is None else query.action.value,
+        run_id=query.run_id,
+        since=query.since,
+        until=query.until,
+    )
+    page = await context.audit.store.audit_entries(where, query.cursor, query.limit)
+    items = tuple(AuditEntry.of(each) for each in page.items)
+    return json_response(AuditEntryPage(items=items, next_cursor=page.next_cursor))
