@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.text.json_text import MAX_INDENTED, indented
-from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
 from askback.web.files import preview_of
 from askback.web.page_context import MAX_MARKDOWN, MAX_RENDERED, rendered
 
@@ -38,7 +38,7 @@ def test_a_text_that_is_too_long_to_render_is_shown_as_it_is() -> None:
 
 def test_a_search_ignores_what_is_beyond_its_limit() -> None:
     assert words_in("Straße  ROT\n") == ["strasse", "rot"]
-    assert words_in("x " * MAX_CHARACTERS) == ["x"] * (MAX_CHARACTERS // 2)
+    assert words_in("x " * MAX_SEARCH_CHARACTERS) == ["x"] * (MAX_SEARCH_CHARACTERS // 2)
     text = folded(["Eine STRASSE", None, "rot"])
     assert has_all(text, words_in("straße rot"))
     assert not has_all(text, words_in("straße blau"))

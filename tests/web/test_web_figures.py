@@ -6,9 +6,10 @@ from datetime import date
 
 import pytest
 
+from askback.text.formatting import size
 from askback.web import translations
 from askback.web.dashboard import HEIGHT, WIDTH, bars, chart, round_up, squares, success_share
-from askback.web.page_context import MAX_CHARACTERS, count_text, day_text, duration_text, rendered, size_text
+from askback.web.page_context import MAX_CHARACTERS, count_text, day_text, duration_text, rendered
 from askback.web.skills import MAX_ROWS, rows
 from askback.wire.runs import Usage
 from askback.wire.server import Finished
@@ -117,7 +118,7 @@ def test_a_day_is_told_as_the_language_writes_it() -> None:
 
 
 def test_sizes_are_told_in_the_unit_that_fits() -> None:
-    assert [size_text(size) for size in (0, 1536, 640 * 2**20, 2**60)] == ["0 B", "1.5 KB", "640 MB", "1048576 TB"]
+    assert [size(number) for number in (0, 1536, 640 * 10**6, 2**60)] == ["0 B", "1.5 kB", "640 MB", "1152922 TB"]
 
 
 def test_a_chart_has_a_column_for_each_day_and_leaves_nothing_unseen() -> None:

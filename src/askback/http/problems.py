@@ -29,6 +29,7 @@ from askback.core.errors import (
     is_temporary,
     shortage,
 )
+from askback.text.formatting import cut
 from askback.wire.base import Actor as WireActor
 from askback.wire.base import encode
 from askback.wire.reading import Mismatch
@@ -153,7 +154,7 @@ def problem(
         title=status.phrase,
         status=status.value,
         code=code or default_code(status),
-        detail=_cut(detail, _DETAIL_CHARS),
+        detail=cut(detail, _DETAIL_CHARS),
         problems=_few(problems) if problems else None,
         answered_with=WireActor.of(answered_with),
     )
@@ -165,16 +166,12 @@ def _few(problems: Sequence[str]) -> tuple[str, ...]:
     few: list[str] = []
     room = _PROBLEMS_CHARS
     for each in problems[:_MAX_PROBLEMS]:
-        text = _cut(each, _PROBLEM_CHARS)
+        text = cut(each, _PROBLEM_CHARS)
         room -= len(text)
         if room < 0:
             break
         few.append(text)
     return tuple(few) if len(few) == len(problems) else (*few, f"and {len(problems) - len(few)} more")
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def retry_after(error: AskbackError) -> dict[str, str] | None:

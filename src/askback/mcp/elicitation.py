@@ -15,7 +15,7 @@ from askback.core.errors import RefusalCode
 from askback.core.interactions import option_label, option_value
 from askback.questions.typed_answers import YES_OR_NO, confirmation, is_confirmation
 from askback.skills.field_values import readable
-from askback.text.formatting import one_line, printable
+from askback.text.formatting import cut, one_line, printable
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
@@ -76,16 +76,11 @@ def form_of(asked: Interaction) -> Form | None:
 def message_of(run: Run, asked: Interaction) -> str:
     """What the user reads above the form, or before the page is opened: who asks, the question, and what it is about."""
     about = one_line(f"{run.skill} ({run.summary})" if run.summary else run.skill, _MAX_TITLE)
-    context = _cut(readable(asked.context)) if asked.context else ""
+    context = cut(readable(asked.context).strip(), _MAX_CONTEXT) if asked.context else ""
     is_form = (asked.response_schema or {}).get("type") == "object"
     options = "" if is_form else _descriptions(_bare(asked))
     parts = (f"{about} asks:\n{asked.prompt.strip()}", context, options)
     return printable("\n\n".join(part for part in parts if part))
-
-
-def _cut(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= _MAX_CONTEXT else f"{text[: _MAX_CONTEXT - 1]}…"
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -116,7 +111,7 @@ def _descriptions(field: Mapping[str, Any]) -> str:
     """The descriptions of options, which a plain list of labels cannot show. One line each."""
     offered = (each for each in field.get("oneOf", ()) if isinstance(each, Mapping) and each.get("description"))
     lines = (f"{each.get('title', each.get('const'))}: {each['description']}" for each in offered)
-    return _cut("\n".join(f"- {one_line(line, _MAX_DESCRIPTION)}" for line in lines))
+    return cut("\n".join(f"- {one_line(line, _MAX_DESCRIPTION)}" for line in lines), _MAX_CONTEXT)
 
 
 def _with_descriptions(field: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.text.formatting import nearest
+from askback.text.formatting import cut, nearest
 
 SHOWN = 3
 """How many problems a one-line message lists before it only counts them."""
@@ -82,14 +82,14 @@ def format_path(root: str, path: Iterable[Any]) -> str:
 def short(value: Json, *, quoted: bool = True) -> str:
     """The value as printable JSON, cut to about 60 characters."""
     if isinstance(value, str):
-        cut = value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"
-        return printable(json.dumps(cut, ensure_ascii=False) if quoted else cut)
+        shown = cut(value, _SHORT)
+        return printable(json.dumps(shown, ensure_ascii=False) if quoted else shown)
     text = ""
     try:
         for chunk in json.JSONEncoder(ensure_ascii=False).iterencode(value):
             text += chunk[: _SHORT + 1]
             if len(text) > _SHORT:
-                return printable(text[: _SHORT - 1] + "…")
+                return printable(cut(text, _SHORT))
     except (ValueError, TypeError, RecursionError):
         return "the value"
     return printable(text)

@@ -16,6 +16,7 @@ from askback.core.interactions import Json
 from askback.core.values import referenced
 from askback.skills.diagnostics import format_path, is_encodable, printable, short, unknown_name
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
+from askback.text.formatting import cut
 
 MAX_PROBLEMS = 50
 MAX_COUNTED = 1000
@@ -326,10 +327,7 @@ def _message(error: ValidationError, item: Json) -> str:
 
 def library_message(error: ValidationError, item: Json) -> str:
     """What jsonschema-rs says. Parts of the schema in it may be as long as the schema."""
-    text = error.message
-    if len(text) > _MAX_MESSAGE:
-        text = text[: _MAX_MESSAGE - 1] + "…"
-    return printable(text.replace(MASK, short(item)))
+    return printable(cut(error.message, _MAX_MESSAGE).replace(MASK, short(item)))
 
 
 def _unexpected(name: str, known: Sequence[str]) -> str:

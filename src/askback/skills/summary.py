@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from askback.core.secrecy import Secrecy
+from askback.text.formatting import cut
 from askback.text.redaction import MASK
 
 MAX_SUMMARY = 120
@@ -60,5 +61,4 @@ def _text(value: Any) -> str | None:
 def _line(text: str, longest: int) -> str:
     """Without control characters. Only the beginning of a long text is examined."""
     printable = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
-    line = " ".join(printable.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    return cut(" ".join(printable.split()), longest)

@@ -1,9 +1,12 @@
-"""Human-readable text: safe to print on a terminal, sizes, timestamps, suggestions for misspelled names."""
+"""Text for people: safe to print, cut to a length, counts, sizes, durations, times, search, and suggestions.
+
+Every face of Askback formats with these functions, so that a figure looks the same everywhere.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 
 _ESCAPES = re.compile(
@@ -26,8 +29,20 @@ def printable(text: str) -> str:
 
 def one_line(text: str, most: int) -> str:
     """The text on one line, cut to `most` characters."""
-    flat = " ".join(printable(text).split())
-    return flat if len(flat) <= most else flat[: max(most - 1, 0)] + "…"
+    return cut(" ".join(printable(text).split()), most)
+
+
+def cut(text: str, most: int) -> str:
+    """At most `most` characters of the text; an ellipsis is in the place of the rest."""
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+
+
+def cut_bytes(text: str, most: int, encoding: str = "utf-8") -> str:
+    """As `cut`, for a limit in bytes of an encoding."""
+    data, ellipsis = text.encode(encoding, errors="replace"), "…".encode(encoding)
+    if len(data) <= most:
+        return text
+    return data[: max(most - len(ellipsis), 0)].decode(encoding, errors="ignore") + "…"
 
 
 def count(number: int, noun: str) -> str:
@@ -35,15 +50,34 @@ def count(number: int, noun: str) -> str:
 
 
 def size(number: int) -> str:
-    amount = float(number)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"
+    """`999 B`, `1.5 kB`, `640 MB`; a kilobyte has 1,000 bytes."""
+    amount, units = float(number), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 1000 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+_DAY, _HOUR, _MINUTE = 86_400, 3600, 60
+
+
+def units_of(seconds: float) -> Sequence[tuple[int, str]]:
+    """The units of a duration, from the largest that is not 0: 3, `d`; 4, `h`; 0, `min`; 7, `s`."""
+    whole = max(int(seconds), 0)
+    units = ((whole // _DAY, "d"), (whole // _HOUR % 24, "h"), (whole // _MINUTE % 60, "min"), (whole % 60, "s"))
+    first = next((place for place, (number, _) in enumerate(units) if number), len(units) - 1)
+    return units[first:]
+
+
+def rough_duration(seconds: float) -> str:
+    """In words, in the largest unit of which there is more than one: `10 minutes`, `24 hours`, `3 days`."""
+    for noun, length in (("day", _DAY), ("hour", _HOUR), ("minute", _MINUTE)):
+        if seconds >= 1.5 * length:
+            return count(round(seconds / length), noun)
+    return count(max(round(seconds), 0), "second")
 
 
 def duration(seconds: float) -> str:
+    """`12 s`, `3 min 05 s`, `26 h 04 min`."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -80,3 +114,23 @@ def moment(at: datetime, zone: tzinfo = UTC) -> str:
 def rfc3339(at: datetime) -> str:
     """In UTC, with `Z`."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+# The search for words. Everything that people can search uses it.
+
+MAX_SEARCH_CHARACTERS = 200
+"""Of a search. The rest is ignored."""
+
+
+def words_in(search: str) -> list[str]:
+    """The words of a search, for `has_all`."""
+    return search[:MAX_SEARCH_CHARACTERS].casefold().split()
+
+
+def folded(texts: Iterable[str | None]) -> str:
+    """The texts that are searched, as `has_all` expects them."""
+    return "\n".join(text for text in texts if text).casefold()
+
+
+def has_all(text: str, words: Sequence[str]) -> bool:
+    return all(word in text for word in words)

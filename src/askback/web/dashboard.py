@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.http.routes.server import statistics
-from askback.web.page_context import PageContext, size_text
+from askback.text.formatting import size
+from askback.web.page_context import PageContext
 from askback.wire.server import DayStats, Finished, Statistics
 
 PERIODS = (14, 30)
@@ -52,7 +53,7 @@ async def dashboard(context: PageContext, request: Request) -> Response:
         slots=health.slots,
         squares=squares(health.slots.taken, health.slots.total),
         health=health,
-        disk_free=size_text(health.disk_free_bytes),
+        disk_free=size(health.disk_free_bytes),
     )
 
 

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.errors import NotFound, RefusalCode, Unavailable
+from askback.text.formatting import size
 from askback.text.json_text import indented
-from askback.web.page_context import PageContext, rendered, size_text
+from askback.web.page_context import PageContext, rendered
 from askback.workspace.versions import Version
 
 MAX_LISTED = 500
@@ -34,7 +35,7 @@ class ListedFile:
 
     @property
     def size_text(self) -> str:
-        return size_text(self.size)
+        return size(self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

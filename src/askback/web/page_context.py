@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from askback.core.labels import INTERNAL, for_people
 from askback.http.addresses import cookie
 from askback.runs.service import Service
 from askback.store.audit_log import AuditStore
-from askback.text.formatting import rfc3339
+from askback.text.formatting import rfc3339, units_of
 from askback.web import translations
 from askback.web.translations import Translations
 from askback.wire.server import Health, Worker
@@ -160,9 +159,7 @@ def duration_text(seconds: float, t: Translations) -> str:
     """`850 ms`, `12 s`, `4 min 7 s`, `2 h 5 min`, `3 d 4 h`, with no line break within."""
     if seconds < 1:
         return _unbroken(t("frame.duration.ms", n=round(max(seconds, 0) * 1000)))
-    whole = round(seconds)
-    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
-    largest = list(itertools.dropwhile(lambda part: part[0] == 0, parts))[:2]
+    largest = units_of(round(seconds))[:2]
     return _unbroken(" ".join(t(f"frame.duration.{unit}", n=count) for count, unit in largest if count))
 
 
@@ -183,14 +180,6 @@ def count_text(count: int, t: Translations) -> str:
 def day_text(day: date, t: Translations) -> str:
     """`1 Mar`."""
     return t("frame.date", day=day.day, month=t("frame.months").split(",")[day.month - 1])
-
-
-def size_text(size_bytes: int) -> str:
-    """`640 MB`, `12.4 GB`."""
-    size, units = float(size_bytes), ["B", "KB", "MB", "GB", "TB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.0f} {units[0]}" if size >= 100 or units[0] == "B" else f"{size:.1f} {units[0]}"
 
 
 MAX_CHARACTERS = 500_000

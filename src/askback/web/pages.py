@@ -16,7 +16,7 @@ from askback.core.runs import Run, RunState
 from askback.runs.links import AFTERWARDS
 from askback.runs.service import Service
 from askback.store.base import InboxFilter, RunFilter, RunPage
-from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
+from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.web import files
 from askback.web.answers import answer_text, outcome_text
 from askback.web.new_run import actions_of, source_of
@@ -53,7 +53,7 @@ class Query:
             state=known[0] if known else None,
             skill=given.get("skill") or None,
             engine=given.get("engine") or None,
-            words=given.get("q", "")[:MAX_CHARACTERS].strip(),
+            words=given.get("q", "")[:MAX_SEARCH_CHARACTERS].strip(),
             labels=labels_in(request),
         )
 

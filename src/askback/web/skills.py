@@ -17,8 +17,8 @@ from askback.core.runs import Run, RunState
 from askback.runs.service import Service
 from askback.skills.library import DEMO, SkillListing
 from askback.store.base import RunFilter
+from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.text.json_text import indented
-from askback.text.search import MAX_CHARACTERS, folded, has_all, words_in
 from askback.web.page_context import PageContext, rendered
 
 INSTALLED = "installed"
@@ -27,7 +27,7 @@ _RECENT = 50
 
 async def skills(context: PageContext, request: Request) -> Response:
     found = await listed(context.service)
-    wanted = request.query_params.get("q", "")[:MAX_CHARACTERS].strip()
+    wanted = request.query_params.get("q", "")[:MAX_SEARCH_CHARACTERS].strip()
     fitting = await context.service.pools.skills.run(matching, found, wanted)
     return context.show(request, "skills.html", skills=fitting, wanted=wanted, any=bool(found))
 

@@ -23,7 +23,7 @@ from askback.core.interactions import InteractionOutcome, option_label, option_v
 from askback.core.labels import for_people, shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
 from askback.skills.field_values import readable
-from askback.text.formatting import count, duration, one_line, printable, size
+from askback.text.formatting import count, duration, one_line, printable, size, units_of
 from askback.wire.runs import Origin
 
 _SIGNS = {
@@ -84,11 +84,8 @@ def _cells(run: Run) -> tuple[str, ...]:
 
 def _age(moment: datetime) -> str:
     """In its largest unit: `5 d`."""
-    seconds = int(_since(moment))
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
+    number, unit = units_of(_since(moment))[0]
+    return f"{number} {unit}"
 
 
 def _note(run: Run) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from askback.core.runs import Run
+from askback.text.formatting import folded, has_all, words_in
 from askback.text.json_text import clean
-from askback.text.search import folded, has_all, words_in
 
 
 def words_of(text: str) -> str | None:

@@ -3,12 +3,15 @@
 import { upload as uploadFile } from "./api.js";
 import { make, newId } from "./elements.js";
 
-/** `1536` → `1.5 KB`. */
+/** `1536` → `1.5 kB`, as the server writes sizes. */
 export function sizeText(bytes) {
-  const units = ["B", "KB", "MB", "GB"];
-  const step = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), units.length - 1);
-  const amount = bytes / 1024 ** step;
-  return `${amount >= 10 || step === 0 ? Math.round(amount) : amount.toFixed(1)} ${units[step]}`;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let amount = bytes;
+  while (amount >= 1000 && units.length > 1) {
+    amount /= 1000;
+    units.shift();
+  }
+  return `${amount.toFixed(amount >= 100 || units[0] === "B" ? 0 : 1)} ${units[0]}`;
 }
 
 /**
