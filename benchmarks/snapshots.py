@@ -15,7 +15,7 @@ from pathlib import Path
 
 import report
 
-from askback.workspace.snapshot import begin_turn
+from askback.workspace.snapshots import begin_turn
 
 Begin = Callable[[Path, Path, int], None]
 

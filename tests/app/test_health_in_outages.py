@@ -10,7 +10,7 @@ import pytest
 
 from askback.app import opened
 from askback.app.health import health
-from askback.process.guardian.lease import boottime
+from askback.process.guardian.messages import boottime
 from support.data_folder import DEADLINE_SEC, World, run_async
 
 HOUR = 3600.0

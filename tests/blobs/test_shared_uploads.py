@@ -12,7 +12,7 @@ import pytest
 
 from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Conflict, NotFound, RefusalCode
-from askback.workspace.shared_uploads import SharedUploads
+from askback.workspace.uploads import SharedUploads
 from askback.workspace.workspaces import Workspaces
 
 OpenStore = Callable[[], BlockingFiles]

@@ -19,7 +19,7 @@ from askback.blobs.addresses import read_address
 from askback.blobs.mark import MARK, read_mark
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from support.data_folder import ASK, FINISH, World, over, reach, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
 

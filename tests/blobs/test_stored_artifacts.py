@@ -16,7 +16,7 @@ from askback.blobs.blocking import BlockingFiles
 from askback.core.errors import Invalid
 from askback.process.locks import FileLock
 from askback.workspace.layout import Workspace
-from askback.workspace.stored_artifacts import ArtifactsHere, StoredArtifacts, artifacts_of, keep_artifacts
+from askback.workspace.turn_artifacts import ArtifactsHere, StoredArtifacts, artifacts_of, keep_artifacts
 from askback.workspace.versions import Versions, with_turns
 from askback.workspace.workspaces import Workspaces
 
@@ -110,7 +110,7 @@ def test_files_that_are_longer_than_any_disk_are_left_out(
 
 def test_a_list_has_paths_up_to_a_limit(machines: tuple[Workspace, Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every machine that shows the artifacts reads the whole list."""
-    monkeypatch.setattr("askback.workspace.stored_artifacts._MAX_NAMES", 1000)
+    monkeypatch.setattr("askback.workspace.turn_artifacts._MAX_NAMES", 1000)
     one, two = machines
     turn(one, 1, **{f"{number}{'x' * 200}": "x" for number in range(8)})
     assert keep_artifacts(one, "002-002") == 4

@@ -12,7 +12,7 @@ import pytest
 
 from askback.core.errors import Unavailable
 from askback.core.runs import RunState
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from support import postgres
 from support.api import over as api_over
 from support.api import reply, start

@@ -21,8 +21,7 @@ import pytest
 
 from askback.http.protocol import MAX_HEAD_BYTES
 from askback.web.app import _MODULES
-from askback.workspace.artifact_pages import PAGE_NAMES
-from askback.workspace.layout import MAX_NAMES
+from askback.workspace.artifacts import MAX_NAMES, PAGE_NAMES
 from support.api import PATIENCE_SEC, operations, over, reach, start
 from support.data_folder import World
 from support.health_watch import HealthWatch

@@ -11,7 +11,7 @@ import pytest
 
 from askback.app import opened
 from askback.core.runs import Run, RunState
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from support.data_folder import ASK, World, over, run_async, submit, waiting
 
 TESTS = Path(__file__).resolve().parents[1]

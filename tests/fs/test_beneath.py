@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from askback.fs import beneath
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from askback.workspace.layout import Workspace
 from support.stand_ins import tree
 from support.swapping import SWAPPER

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from askback.fs import durable
-from askback.fs.durable import GroupSync
+from askback.fs import atomic
+from askback.fs.atomic import GroupSync
 
 PATIENCE_SEC = 60.0
 
@@ -89,4 +89,4 @@ def test_the_files_of_a_folder_are_synced_in_one_pass_where_a_file_system_cannot
     tree.mkdir(parents=True)
     (tree / "file").write_text("x")
     (tree / "link").symlink_to("/nowhere")
-    durable._sync_each(tree, tmp_path)
+    atomic._sync_each(tree, tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from askback.process.child import NotStarted, OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
-from askback.process.guardian.lease import boottime
+from askback.process.guardian.messages import boottime
 from askback.process.streams import Line
 
 LEASE_SEC = 2.0

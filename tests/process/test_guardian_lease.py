@@ -20,7 +20,7 @@ from test_guardian import LIMITS, SLEEP, guarding, keeper_of, printed, request
 from askback.process import tree
 from askback.process.child import NotStarted, SpawnRequest
 from askback.process.guardian.client import KILLED, available
-from askback.process.guardian.lease import boottime
+from askback.process.guardian.messages import boottime
 from askback.process.spawn_direct import Direct
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from askback.fs.repositories import MAX_REPOSITORIES
 from askback.process.child import FolderRefused, Printed, call
 from askback.process.guardian.client import Guardian, available
 from askback.process.isolation import IsolationLevel
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.repositories import MAX_REPOSITORIES
 from askback.process.sandbox.visibility import hidden
 from support.repositories import contents, git, repository
 

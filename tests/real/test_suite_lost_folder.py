@@ -7,7 +7,7 @@ from double import ModelDouble, say
 from suite import Stage, finish, heard, question, reply_in
 
 from askback.core.runs import RunState
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from support.data_folder import over, waiting
 
 

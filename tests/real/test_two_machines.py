@@ -17,7 +17,7 @@ from suite import finish, heard, question, reply_in
 from askback.blobs.addresses import StoreAddress, read_address
 from askback.blobs.object_store import ObjectStoreFiles
 from askback.fs.archive_reader import unpack
-from askback.workspace.archived_folder import FOLDERS
+from askback.workspace.archives import FOLDERS
 from support.api import calling, over, reach, reply, start
 from support.machines import Fleet, Machine, WorkerProgram
 from support.object_store import CREDENTIALS

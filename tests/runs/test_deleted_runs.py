@@ -10,7 +10,7 @@ from askback.app import App
 from askback.background.pools import Pools
 from askback.core.errors import Unavailable
 from askback.process.locks import FileLock
-from askback.runs.deleted_runs import DeletedRuns
+from askback.runs.deletion import DeletedRuns
 from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces
 from support.data_folder import FINISH, World, over, run_async, submit

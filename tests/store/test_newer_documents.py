@@ -33,9 +33,9 @@ from askback.notifications.digest_ledger import DigestRecord
 from askback.runs.links import StoredLink
 from askback.skills.shelf import SkillRecord
 from askback.store.sql import rows
-from askback.workspace.shared_uploads import _About
-from askback.workspace.stored_artifacts import _List
-from askback.workspace.stored_run import _Input
+from askback.workspace.run_objects import _Input
+from askback.workspace.turn_artifacts import _List
+from askback.workspace.uploads import _About
 from support import postgres
 from support.postgres import databases
 

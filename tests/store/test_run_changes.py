@@ -15,7 +15,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
 from askback.core.signals import TurnLost
-from askback.runs.following.run_changes import MAX_UNSENT, RunChanges
+from askback.runs.following import MAX_UNSENT, RunChanges
 from askback.store.base import Changes, Store, move
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]

@@ -14,7 +14,7 @@ from stores import OpenStore, Program
 
 from askback.core.errors import NotFound, Unavailable
 from askback.core.events import Event, NewEvent
-from askback.runs.following.run_events import PAGE, RunEvents
+from askback.runs.run_events import PAGE, RunEvents
 from askback.store.base import PAGE_BYTES, EventPage, Store
 
 

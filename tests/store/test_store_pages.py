@@ -8,7 +8,7 @@ from lives import NOON, finish, new_run, running
 from stores import OpenStore
 
 from askback.core.events import EventType, NewEvent
-from askback.runs.following.run_events import RunEvents
+from askback.runs.run_events import RunEvents
 from askback.store.base import PAGE_BYTES
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from askback.app import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
+from askback.fs.beneath import remove_tree
 from askback.fs.records import FileRecords, Records
-from askback.fs.tree import remove_tree
 from askback.runs.submission import Submission
 from askback.settings.model import Settings, load
 from support.postgres import databases

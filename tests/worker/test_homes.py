@@ -16,11 +16,11 @@ from askback.core.runs import InheritedFiles, Origin, Run, RunState
 from askback.engines.scripted import Scripted
 from askback.fs import archive_writer
 from askback.fs.archive_writer import ArchiveLimits
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from askback.runs.continuation import Continuable
 from askback.worker import store_watch
 from askback.worker.turn import keeping
-from askback.workspace.archived_folder import FOLDERS, KeptFolder
+from askback.workspace.archives import FOLDERS, KeptFolder
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
 

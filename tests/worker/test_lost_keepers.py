@@ -10,7 +10,7 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import RunState
 from askback.core.turns import MAX_RESTARTS
 from askback.process.guardian.client import Guardian, available
-from askback.process.guardian.lease import boottime
+from askback.process.guardian.messages import boottime
 from askback.process.tree import Tree
 from support.data_folder import World, over, run_async, submit, until
 

@@ -13,7 +13,7 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired
 from askback.fs import archive_writer
 from askback.fs.archive_writer import ArchiveLimits
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from askback.store.base import move
 from support.data_folder import ASK, World, over, run_async, submit, until, waiting
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.fs.tree import Cloner
+from askback.fs.copies import Cloner
 
 Call = Callable[..., Any]
 

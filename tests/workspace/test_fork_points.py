@@ -8,9 +8,9 @@ import pytest
 
 from askback.background.pools import unchecked
 from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
-from askback.workspace import snapshot
-from askback.workspace.snapshot import points
-from askback.workspace.snapshot.points import Points
+from askback.workspace import manifests as points
+from askback.workspace import snapshots
+from askback.workspace.manifests import Points
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Path:
 
 def turn(home: Path, number: int, keep: int = 3) -> None:
     """A turn that answers a question and adds a line to the session."""
-    snapshot.begin_turn(home, home.parent / "snapshots", number, keep)
+    snapshots.begin_turn(home, home.parent / "snapshots", number, keep)
     with (home / "deep" / "session").open("a") as file:
         file.write(f"turn {number}\n")
 
@@ -41,7 +41,7 @@ def forked(home: Path, number: int) -> Path:
 def test_each_point_is_the_home_as_it_was_before_its_turn(home: Path) -> None:
     for number in (2, 3, 4):
         turn(home, number)
-    snapshot.end(home.parent / "snapshots")
+    snapshots.end(home.parent / "snapshots")
     assert (forked(home, 4) / "deep" / "session").read_text() == "turn 2\nturn 3\n"
     assert (forked(home, 3) / "deep" / "session").read_text() == "turn 2\n"
     first = forked(home, 2)
@@ -55,13 +55,13 @@ def test_the_oldest_points_are_dropped_with_their_copies(home: Path) -> None:
     with pytest.raises(CopyRefused, match="no longer kept"):
         forked(home, 5)
     assert (forked(home, 6) / "deep" / "session").read_text().endswith("turn 5\n")
-    snapshot.end(home.parent / "snapshots")
+    snapshots.end(home.parent / "snapshots")
     assert not [each for each in (home.parent / "snapshots" / "files").iterdir() if each.read_text() == "turn 2\n"]
 
 
 def test_an_early_save_drops_no_point_before_its_turn_begins(home: Path) -> None:
     turn(home, 2, keep=1)
-    snapshot.save_early(home, home.parent / "snapshots", 3, 1)
+    snapshots.save_early(home, home.parent / "snapshots", 3, 1)
     assert not (forked(home, 2) / "deep" / "session").exists()
     turn(home, 3, keep=1)
     with pytest.raises(CopyRefused, match="no longer kept"):
@@ -81,7 +81,7 @@ def test_points_that_are_too_large_are_dropped(home: Path, monkeypatch: pytest.M
 def test_a_restart_restores_the_home_and_keeps_the_point(home: Path) -> None:
     turn(home, 2)
     turn(home, 3)
-    snapshot.begin_turn(home, home.parent / "snapshots", 3, 3)
+    snapshots.begin_turn(home, home.parent / "snapshots", 3, 3)
     assert (home / "deep" / "session").read_text() == "turn 2\n"
     turn(home, 4)
     assert (forked(home, 3) / "deep" / "session").read_text() == "turn 2\n"
@@ -99,8 +99,8 @@ def test_a_crash_between_the_point_and_the_manifest_is_repeated(home: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(points.Manifest, "write", crash)
         with pytest.raises(KeyboardInterrupt):
-            snapshot.begin_turn(home, home.parent / "snapshots", 3, 3)
+            snapshots.begin_turn(home, home.parent / "snapshots", 3, 3)
     turn(home, 3)
-    snapshot.begin_turn(home, home.parent / "snapshots", 3, 3)
+    snapshots.begin_turn(home, home.parent / "snapshots", 3, 3)
     assert (home / "deep" / "session").read_text() == "turn 2\n"
     assert (forked(home, 3) / "deep" / "session").read_text() == "turn 2\n"

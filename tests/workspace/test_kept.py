@@ -10,7 +10,7 @@ import zstandard
 from askback.engines import registry
 from askback.engines.base import DEFAULT_CACHES, caches_of
 from askback.fs.archive_reader import ArchiveDamaged
-from askback.workspace.archived_folder import KeptFolder
+from askback.workspace.archives import KeptFolder
 from askback.workspace.layout import Workspace
 from askback.workspace.workspaces import Workspaces
 

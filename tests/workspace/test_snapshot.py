@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.tree import remove_tree
-from askback.workspace import snapshot
-from askback.workspace.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
-from askback.workspace.snapshot.manifest import SnapshotDamaged
+from askback.fs.beneath import remove_tree
+from askback.workspace import snapshots
+from askback.workspace.manifests import SnapshotDamaged
+from askback.workspace.snapshots import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
 from askback.workspace.workspaces import Workspaces
 
 NOBODY = 65534
@@ -577,14 +577,14 @@ def test_a_home_that_changes_meanwhile_is_not_saved(house: House, monkeypatch: p
     house.write("session", "one")
     house.begin(1)
     before = house.manifest()
-    listed = snapshot.list_tree
+    listed = snapshots.list_tree
 
     def list_and_write(*words: Any) -> Any:
         found = listed(*words)
         house.write("session", f"one, and {time.monotonic_ns()}")
         return found
 
-    monkeypatch.setattr(snapshot, "list_tree", list_and_write)
+    monkeypatch.setattr(snapshots, "list_tree", list_and_write)
     with pytest.raises(HomeBusy, match="session"):
         begin_live_turn(house.home, house.snapshots, 2)
     assert house.manifest() == before
@@ -595,7 +595,7 @@ def test_temporary_files_that_come_and_go_meanwhile_do_not_matter(
 ) -> None:
     house.write("session", "one")
     house.write("cache/old", "")
-    listed, created = snapshot.list_tree, count()
+    listed, created = snapshots.list_tree, count()
 
     def list_and_create(*words: Any) -> Any:
         found = listed(*words)
@@ -603,7 +603,7 @@ def test_temporary_files_that_come_and_go_meanwhile_do_not_matter(
         (house.home / "cache/old").unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(snapshot, "list_tree", list_and_create)
+    monkeypatch.setattr(snapshots, "list_tree", list_and_create)
     begin_live_turn(house.home, house.snapshots, 2)
     assert "session" in house.manifest()["files"]
 

@@ -25,16 +25,16 @@ from askback.blobs.blocking import BlockingFiles
 from askback.blobs.folder import FolderFiles
 from askback.core.errors import AskbackError
 from askback.fs.archive_writer import ArchiveRefused, TreeChanged, pack
+from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
-from askback.fs.tree import remove_tree
+from askback.fs.regular import open_below
+from askback.fs.repositories import identities
 from askback.process.guardian.usage import Walk
-from askback.process.sandbox.repositories import identities
-from askback.workspace.artifacts import open_below
 from askback.workspace.layout import Workspace
+from askback.workspace.run_objects import StoredRun
 from askback.workspace.sign_ins import remove_copies
-from askback.workspace.snapshot import HomeBusy, begin_live_turn, begin_turn, save_between_turns
-from askback.workspace.stored_artifacts import keep_artifacts
-from askback.workspace.stored_run import StoredRun
+from askback.workspace.snapshots import HomeBusy, begin_live_turn, begin_turn, save_between_turns
+from askback.workspace.turn_artifacts import keep_artifacts
 from askback.workspace.versions import Versions
 from askback.workspace.workdir_record import WorkdirRecord
 from askback.workspace.workspaces import Workspaces

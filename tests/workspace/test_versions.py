@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from askback.workspace import versions as module
-from askback.workspace.layout import Artifact, Workspace
+from askback.workspace.artifacts import Artifact
+from askback.workspace.layout import Workspace
 from askback.workspace.versions import Version, Versions, with_turns
 from askback.workspace.workspaces import Workspaces
 

@@ -13,9 +13,9 @@ import pytest
 from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.process.isolation import UNLIMITED
 from askback.process.spawn_direct import Direct
-from askback.workspace import workdir_changes
+from askback.workspace import workdir_record
 from askback.workspace.layout import Workspace
-from askback.workspace.workdir_changes import MAX_LISTED, Comparison, read_changes
+from askback.workspace.workdir_record import MAX_SUMMARIZED, Comparison, read_changes
 from support.repositories import contents, git, repository
 
 ADDED, MODIFIED, DELETED = ChangeStatus.ADDED, ChangeStatus.MODIFIED, ChangeStatus.DELETED
@@ -111,10 +111,14 @@ def test_a_new_repository_without_a_commit_can_be_compared(comparison: Compariso
 
 def test_many_changes_are_counted_and_the_first_are_listed(comparison: Comparison, repo: Path) -> None:
     tree = begin(comparison)
-    for number in range(MAX_LISTED + 50):
+    for number in range(MAX_SUMMARIZED + 50):
         (repo / f"{number:04}.txt").write_text("line\n")
     found = changes(comparison, tree)
-    assert (len(found.files), found.total, found.insertions) == (MAX_LISTED, MAX_LISTED + 50, MAX_LISTED + 50)
+    assert (len(found.files), found.total, found.insertions) == (
+        MAX_SUMMARIZED,
+        MAX_SUMMARIZED + 50,
+        MAX_SUMMARIZED + 50,
+    )
 
 
 # A repository that nobody should trust.
@@ -221,7 +225,7 @@ def test_a_comparison_that_takes_too_long_is_given_up_and_the_next_one_works(
     (repo / "site.css").write_text("blue\n")
     (comparison.workspace.comparison / "index.lock").write_text("left by an ended git")
     with monkeypatch.context() as patched:
-        patched.setattr(workdir_changes, "MAX_SEC", 0.0)
+        patched.setattr(workdir_record, "MAX_SEC", 0.0)
         assert changes(comparison, tree) == Changes(unavailable=NoSummary.TOO_SLOW)
     assert changes(comparison, tree).files == (changed("site.css", MODIFIED, 1, 1),)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from askback.workspace.layout import Workspace
 
 

@@ -35,8 +35,7 @@ from askback.process.warm import WarmLimits, WarmPool
 from askback.settings.model import Settings
 from askback.telemetry.run_observer import RunObserver
 from askback.workspace.archives import Homes
-from askback.workspace.shared_uploads import SharedUploads
-from askback.workspace.uploads import Uploads
+from askback.workspace.uploads import SharedUploads, Uploads
 from askback.workspace.workspaces import Workspaces
 
 __all__ = ["App", "delivery_policy", "new_run_id", "now", "open_library", "opened"]

@@ -21,8 +21,7 @@ from askback.notifications.delivery import Notifications
 from askback.notifications.digests import Digests
 from askback.process.child import Spawner
 from askback.process.warm import WarmPool
-from askback.runs.deleted_runs import DeletedRuns
-from askback.runs.deletion import Deletion
+from askback.runs.deletion import DeletedRuns, Deletion
 from askback.runs.retention import Retention
 from askback.runs.service import Service
 from askback.settings.model import Settings

@@ -18,8 +18,7 @@ from askback.cluster.recovery import Recovery
 from askback.process.child import OutputLimits
 from askback.process.warm import DropReason
 from askback.runs.continuation import Inheritance
-from askback.runs.deleted_runs import DeletedRuns
-from askback.runs.deletion import Deletion
+from askback.runs.deletion import DeletedRuns, Deletion
 from askback.runs.retention import Retention, RetentionPolicy
 from askback.runs.service import Service
 from askback.runs.submission import Submissions
@@ -33,7 +32,7 @@ from askback.worker.turn.context import TurnContext
 from askback.worker.turn.shortage import Shortage
 from askback.worker.vitals import Vitals
 from askback.worker.worker import Worker
-from askback.workspace.fresh_folders import FreshFolders
+from askback.workspace.workspaces import FreshFolders
 
 
 def assembled(parts: Parts) -> App:

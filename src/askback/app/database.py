@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.atomic import Record
-from askback.fs.records import FileRecords, Records, stored_secret
+from askback.fs.records import FileRecords, Record, Records, stored_secret
 from askback.settings.model import COMMON_DATABASE, Settings, common_database
 from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store

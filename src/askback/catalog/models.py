@@ -22,7 +22,7 @@ from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.core.runs import Mode
 from askback.engines.base import Engine, Launch, Stream, Turn
 from askback.engines.model_lists import Model, ModelListingEngine, ModelQuery, NoModels
-from askback.fs.tree import remove_tree
+from askback.fs.beneath import remove_tree
 from askback.process import tree
 from askback.process.child import Child, NotStarted, OutputLimits, Pipe, Spawner, SpawnRequest
 from askback.process.locks import FileLock

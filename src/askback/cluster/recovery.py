@@ -18,8 +18,7 @@ from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
 from askback.process.tree import Tree, boot_id
 from askback.store.base import Store, move
-from askback.workspace.fresh_folders import FreshFolders
-from askback.workspace.workspaces import Workspaces
+from askback.workspace.workspaces import FreshFolders, Workspaces
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol, cast
 
 from askback.fs import beneath
 from askback.fs.archive_writer import END, ArchiveLimits
-from askback.fs.tree import write_or_skip
+from askback.fs.copies import write_or_skip
 
 _PIECE = 1 << 20
 _MAX_AT_ONCE = 1 << 20

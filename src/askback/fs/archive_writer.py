@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from askback.fs.tree import READABLE, extents
-from askback.fs.walk import EntryReplaced, Folder, Tree, closing, open_file, open_tree, read_link
+from askback.fs.copies import extents
+from askback.fs.walk import READABLE, EntryReplaced, Folder, Tree, closing, open_file, open_tree, read_link
 
 END = "askback.end"
 """The last entry: an archive without it was cut off."""

@@ -1,18 +1,19 @@
-"""Files that are written atomically: whole files, and small record files with the digests of secrets."""
+"""Writes that survive a power failure: files that are replaced as a whole, and one sync for many files."""
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
-from askback.core.errors import RefusalCode, Unavailable
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -72,52 +73,53 @@ def locked(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
-class Record(Protocol):
-    """One record of a `RecordFile`: a dataclass with the digest of its secret."""
+class GroupSync:
+    """Syncs the file system of a folder. Thread-safe: callers that arrive while a sync runs share the next one."""
 
-    @property
-    def digest(self) -> str: ...
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = threading.Lock()
+        self._next: Future[None] = Future()
+        """The sync that has not begun yet. It covers everything that is written before it begins."""
 
+    def sync(self, tree: Path) -> None:
+        """Return once everything in `tree`, a folder below this one, is on the disk. Blocks. Raises `OSError`."""
+        if not hasattr(ctypes.CDLL(None), "syncfs"):
+            _sync_each(tree, self._folder)
+            return
+        shared = self._next
+        with self._running:
+            if not shared.done():
+                self._next = Future()
+                try:
+                    self._sync()
+                except OSError as error:
+                    shared.set_exception(error)
+                else:
+                    shared.set_result(None)
+        shared.result()
 
-R = TypeVar("R", bound=Record)
-Version = tuple[int, int, int]
-
-
-class RecordFile(Generic[R]):
-    """The records of one file, cached until the file changes. Thread-safe."""
-
-    def __init__(self, path: Path, kind: type[R]) -> None:
-        self._path = path
-        self._kind = kind
-        self._cached: tuple[Version | None, Mapping[str, R]] = (None, {})
-
-    def read(self) -> Mapping[str, R]:
-        """All records by digest. Raises `Unavailable` if the file is damaged."""
-        version, records = self._cached
+    def _sync(self) -> None:
+        descriptor = os.open(self._folder, _FOLDER)
         try:
-            status = self._path.stat()
-            found = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if found != version:
-                decoded = msgspec.json.decode(self._path.read_bytes(), type=list[self._kind])  # type: ignore[name-defined]
-                records = {record.digest: record for record in decoded}
-                self._cached = (found, records)
-        except FileNotFoundError:
-            self._cached = (None, records := {})
-        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
-            message = f"{self._path} cannot be read: {error}; repair the file, or delete it, which discards its records"
-            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
-        return records
+            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), os.fspath(self._folder))
+        finally:
+            os.close(descriptor)
 
-    @contextmanager
-    def changing(self) -> Iterator[dict[str, R]]:
-        """Yield the records to modify, and write them at the end of the block if changed. Holds the file's lock."""
-        with locked(self._path.with_suffix(".lock")):
-            before = self.read()
-            records = dict(before)
-            yield records
-            if records != before:
-                write_private(self._path, msgspec.json.encode(list(records.values())))
-                sync_folder(self._path.parent)
 
-    async def current(self, *, exactly: bool = False) -> None:
-        """The file is read again as soon as it changes."""
+def _sync_each(tree: Path, top: Path) -> None:
+    """In one pass, for systems that cannot sync a file system. Follows no links."""
+    for _, _, files, folder in os.fwalk(tree):
+        for name in files:
+            with suppress(OSError):
+                descriptor = os.open(name, _FILE, dir_fd=folder)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        os.fsync(folder)
+    while tree != top:
+        tree = tree.parent
+        sync_folder(tree)

@@ -162,6 +162,15 @@ def remove_at(folder: int, name: str) -> None:
             _empty(top, lambda: _rmdir(folder, name))
 
 
+def remove_tree(base: Path) -> None:
+    """Remove a tree, even if an engine has taken permissions away or replaced the folder with something else."""
+    with (
+        suppress(FileNotFoundError),
+        closing(os.open(base.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent,
+    ):
+        remove_at(parent, base.name)
+
+
 def _empty(top: int, removed: Callable[[], bool]) -> None:
     """Empty a folder and remove it. Bounded, because a running engine could add files indefinitely."""
     for _ in range(_PASSES):

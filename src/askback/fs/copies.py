@@ -8,19 +8,27 @@ and links that stay inside the tree are copied; links that lead out, sockets, pi
 # ruff: noqa: PTH102, PTH115, PTH116, PTH211
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import IO
 
 from askback.fs import beneath
-from askback.fs.tree import Cloner
 from askback.fs.walk import FILE, Folder, closing, open_file, open_tree, read_link
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK = 1 << 20
+_ZEROS = bytes(4096)
+_FICLONE = 0x40049409
+_CLONE_CHUNK = 1 << 24
+_CANNOT = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
+"""Errors that mean the kernel or the file system does not support the call, rather than that it failed."""
 
 
 def copy_plain_tree(source: Path, target: Path) -> None:
@@ -205,3 +213,85 @@ def _reading(path: str) -> Iterator[None]:
 def _refuse(path: str, error: OSError) -> None:
     with _reading(path):
         raise CopyRefused(f"{path} is not a folder that can be read") if isinstance(error, PermissionError) else error
+
+
+class Cloner:
+    """Copies files, sharing blocks where possible. Remembers which pairs of file systems cannot share blocks."""
+
+    def __init__(self) -> None:
+        self._strangers: set[tuple[int, int]] = set()
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy the content of one open file into another, empty one."""
+        status = os.fstat(source)
+        if not self._share(source, target, status):
+            for begin, end in extents(source, status):
+                _copy_range(source, target, begin, end)
+            if os.fstat(target).st_size < status.st_size:
+                # The rest is a hole at the end, or the file was truncated meanwhile.
+                os.ftruncate(target, os.fstat(source).st_size)
+
+    def _share(self, source: int, target: int, status: os.stat_result) -> bool:
+        pair = (status.st_dev, os.fstat(target).st_dev)
+        if pair in self._strangers:
+            return False
+        try:
+            fcntl.ioctl(target, _FICLONE, source)
+        except OSError as error:
+            if error.errno not in _CANNOT:
+                raise
+            self._strangers.add(pair)
+            return False
+        return os.fstat(target).st_size == status.st_size
+
+
+def extents(fd: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
+    """The ranges of a file that hold data. Only a file with fewer blocks than its size is searched for holes."""
+    if status.st_blocks * 512 >= status.st_size:
+        yield 0, status.st_size
+        return
+    at = 0
+    while at < status.st_size:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                yield at, status.st_size
+            elif error.errno != errno.ENXIO:
+                raise
+            return
+        yield begin, at
+
+
+def write_or_skip(file: IO[bytes], piece: bytes) -> None:
+    """Write a piece of a new file, and leave holes for its blocks of zeros. Truncate the file where it ends."""
+    if _ZEROS not in piece:
+        file.write(piece)
+        return
+    blocks = [piece[at : at + len(_ZEROS)] for at in range(0, len(piece), len(_ZEROS))]
+    for is_hole, group in groupby(blocks, key=lambda block: not block.strip(b"\0")):
+        part = b"".join(group)
+        if is_hole:
+            file.seek(len(part), os.SEEK_CUR)
+        else:
+            file.write(part)
+
+
+def _copy_range(source: int, target: int, begin: int, end: int) -> None:
+    at = begin
+    while at < end:
+        try:
+            count = os.copy_file_range(source, target, min(end - at, _CLONE_CHUNK), at, at)
+        except OSError as error:
+            if error.errno not in _CANNOT:
+                raise
+            count = _copy_through(source, target, at, min(end - at, _CLONE_CHUNK))
+        if count == 0:
+            return
+        at += count
+
+
+def _copy_through(source: int, target: int, at: int, count: int) -> int:
+    """As `os.copy_file_range`, through user space."""
+    return os.pwrite(target, os.pread(source, min(count, 1 << 20), at), at)

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.atomic import Record, RecordFile, sync_folder, write_beside
-
-R = TypeVar("R", bound=Record)
+from askback.fs.atomic import locked, sync_folder, write_beside, write_private
 
 _MIN_SECRET_LENGTH = 24
+
+
+class Record(Protocol):
+    """One record of a `RecordFile`: a dataclass with the digest of its secret."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+R = TypeVar("R", bound=Record)
+Version = tuple[int, int, int]
 
 
 class Collection(Protocol[R]):
@@ -62,6 +73,46 @@ class Records(Protocol):
     async def current(self, *, exactly: bool = False) -> None:
         """As `Collection.current`, for the collections that admit requests."""
         ...
+
+
+class RecordFile(Generic[R]):
+    """The records of one file, cached until the file changes. Thread-safe."""
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        self._path = path
+        self._kind = kind
+        self._cached: tuple[Version | None, Mapping[str, R]] = (None, {})
+
+    def read(self) -> Mapping[str, R]:
+        """All records by digest. Raises `Unavailable` if the file is damaged."""
+        version, records = self._cached
+        try:
+            status = self._path.stat()
+            found = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if found != version:
+                decoded = msgspec.json.decode(self._path.read_bytes(), type=list[self._kind])  # type: ignore[name-defined]
+                records = {record.digest: record for record in decoded}
+                self._cached = (found, records)
+        except FileNotFoundError:
+            self._cached = (None, records := {})
+        except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+            message = f"{self._path} cannot be read: {error}; repair the file, or delete it, which discards its records"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+        return records
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, R]]:
+        """Yield the records to modify, and write them at the end of the block if changed. Holds the file's lock."""
+        with locked(self._path.with_suffix(".lock")):
+            before = self.read()
+            records = dict(before)
+            yield records
+            if records != before:
+                write_private(self._path, msgspec.json.encode(list(records.values())))
+                sync_folder(self._path.parent)
+
+    async def current(self, *, exactly: bool = False) -> None:
+        """The file is read again as soon as it changes."""
 
 
 class FileRecords:

@@ -6,6 +6,10 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
+
+from askback.core.errors import raise_if_temporary
+from askback.fs.walk import FOLDER, closing, open_folder
 
 
 def is_kind(path: Path, kind: Callable[[Path], bool]) -> bool:
@@ -26,3 +30,23 @@ def open_regular(path: str | Path, folder: int | None = None) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
+
+
+def open_below(base: Path, path: str) -> BinaryIO | None:
+    """Open a file in `base` without following a link at any step. None if there is no such file."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        return None
+    try:
+        folder = os.open(base, FOLDER)
+        for part in parts[:-1]:
+            with closing(folder):
+                folder = open_folder(folder, part)
+        with closing(folder):
+            found = open_regular(parts[-1], folder)
+    except UnicodeEncodeError:
+        return None
+    except OSError as fault:
+        raise_if_temporary(fault)
+        return None
+    return None if found is None else os.fdopen(found, "rb")

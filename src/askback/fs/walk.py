@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,6 +24,8 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LINK = frozenset((errno.ELOOP, errno.EMLINK))
 """What `O_NOFOLLOW` reports for a symlink; it depends on the system."""
 _OTHER_TYPE = LINK | {errno.ENOTDIR, errno.ENXIO, errno.ENODEV}
+READABLE = 0o500
+WRITABLE = 0o700
 _MAX_OPEN = 64
 """How many folders of one tree are open at a time."""
 _MAX_PATH = 4096
@@ -327,3 +330,30 @@ def matching(base: Path, pattern: str) -> list[str]:
                 elif stat.S_ISDIR(status.st_mode):
                     folder.descend(name, status)
     return sorted(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The entries of a tree by relative path; '' is the top. A folder precedes its entries."""
+
+    folders: dict[str, os.stat_result] = field(default_factory=dict)
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    links: dict[str, os.stat_result] = field(default_factory=dict)
+    specials: dict[str, os.stat_result] = field(default_factory=dict)
+    """Sockets, pipes and devices."""
+
+
+def list_tree(tree: Tree) -> Listing:
+    """List a whole tree. A folder that was removed or replaced meanwhile is left out."""
+    listing = Listing()
+    kinds = {stat.S_IFREG: listing.files, stat.S_IFLNK: listing.links}
+    for folder in tree.walk(remember=True):
+        listing.folders[folder.path] = tree.listed[folder.path]
+        prefix = folder.place("")
+        for name, status in folder.entries():
+            kind = stat.S_IFMT(status.st_mode)
+            if kind == stat.S_IFDIR:
+                folder.descend(name, status)
+            else:
+                kinds.get(kind, listing.specials)[prefix + name] = status
+    return listing

@@ -34,10 +34,9 @@ from askback.process.tree import Tree
 from askback.process.warm import WarmPool
 from askback.runs.continuation import Continuable
 from askback.runs.deletion import Deletion
-from askback.runs.following.inbox import Inbox, InboxPage, read_inbox
-from askback.runs.following.run_changes import RunChanges
-from askback.runs.following.run_events import HISTORY_READS, RunEvents
-from askback.runs.following.run_versions import RunVersions
+from askback.runs.following import RunChanges, RunVersions
+from askback.runs.inbox import Inbox, InboxPage, read_inbox
+from askback.runs.run_events import HISTORY_READS, RunEvents
 from askback.runs.secrets import RunSecrets
 from askback.runs.submission import Submission, Submissions, check_answer
 from askback.skills.library import Library
@@ -46,11 +45,19 @@ from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
 from askback.store.visible import VisibleStore, visible
 from askback.text.diff import Diff, diff
 from askback.workspace.archives import Homes
-from askback.workspace.artifact_pages import PAGE_FILES, PAGE_NAMES, ArtifactPage, bounded, page_of
-from askback.workspace.artifacts import Bundle
-from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact
-from askback.workspace.stored_artifacts import RunArtifacts, StoredArtifacts, artifacts_of, has_artifacts_of
-from askback.workspace.stored_run import FilesElsewhere
+from askback.workspace.artifacts import (
+    MAX_LISTED,
+    MAX_NAMES,
+    PAGE_FILES,
+    PAGE_NAMES,
+    Artifact,
+    ArtifactPage,
+    Bundle,
+    bounded,
+    page_of,
+)
+from askback.workspace.run_objects import FilesElsewhere
+from askback.workspace.turn_artifacts import RunArtifacts, StoredArtifacts, artifacts_of, has_artifacts_of
 from askback.workspace.versions import Version, with_turns
 from askback.workspace.workdir_record import WorkdirRecord
 from askback.workspace.workspaces import Workspaces

@@ -48,7 +48,7 @@ from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.base import IdempotencyKey, RunStore
 from askback.text.json_text import is_large
 from askback.workspace.archives import Homes, NotKept
-from askback.workspace.stored_run import uploaded_package_key
+from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import Workspaces
 

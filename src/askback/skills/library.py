@@ -26,8 +26,7 @@ from askback.core.errors import (
     disk_full,
     raise_if_temporary,
 )
-from askback.fs.atomic import locked, make_private
-from askback.fs.durable import GroupSync
+from askback.fs.atomic import GroupSync, locked, make_private
 from askback.fs.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.contents import Contents, PackageFile

@@ -16,7 +16,7 @@ from askback.core.errors import NotFound
 from askback.process.locks import FileLock
 from askback.store.base import Store
 from askback.worker.turn.prepare import turn_name
-from askback.workspace.stored_artifacts import keep_earlier
+from askback.workspace.turn_artifacts import keep_earlier
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from askback.worker.turn.context import TurnContext
 from askback.worker.turn.execute import first_of
 from askback.worker.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
 from askback.worker.turn.prepare import warm_sec
-from askback.workspace.fresh_folders import FreshFolders
+from askback.workspace.workspaces import FreshFolders
 
 log = logging.getLogger(__name__)
 

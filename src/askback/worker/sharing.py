@@ -28,9 +28,9 @@ from askback.worker.turn.keeping import ONLY_HERE
 from askback.worker.turn.prepare import turn_name
 from askback.workspace.archives import HomeBusy, Homes, NotKept
 from askback.workspace.layout import Workspace
-from askback.workspace.snapshot import HomeLost
-from askback.workspace.stored_artifacts import keep_artifacts
-from askback.workspace.stored_run import uploaded_package_key
+from askback.workspace.run_objects import uploaded_package_key
+from askback.workspace.snapshots import HomeLost
+from askback.workspace.turn_artifacts import keep_artifacts
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)

@@ -1,45 +1,36 @@
-"""Reads files that an engine left: only regular files inside the folder, whatever links the engine created there."""
+"""The artifacts in a folder: listed page by page, and downloaded as one zip.
+
+Only regular files inside the folder count, whatever links the engine created there. An engine can make a hundred thousand
+files with paths of 4,096 characters each, so lists bound the characters as well as the files.
+"""
 
 from __future__ import annotations
 
-import os
 import re
+import stat
 import threading
 import unicodedata
 import zipfile
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
-from askback.background.pools import Pool
-from askback.core.errors import raise_if_temporary
-from askback.fs.regular import open_regular
-from askback.fs.walk import FOLDER, closing, open_folder
+from askback.background.pools import Checkpoint, Pool, unchecked
+from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
+from askback.fs.walk import Folder, open_tree
 
+ARTIFACTS_DIR = "artifacts"
+MAX_LISTED = 100_000
+"""How many files of one folder are listed."""
+MAX_NAMES = 16_000_000
+"""Characters of all paths in a list: an engine can give each file a path of 4,096. Files after those are left out."""
+_MAX_BUNDLED = 50_000
 _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Not allowed in a zip: separators and drives of other systems, control characters, and bidirectional controls."""
-
-
-def open_below(base: Path, path: str) -> BinaryIO | None:
-    """Open a file in `base` without following a link at any step. None if there is no such file."""
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        return None
-    try:
-        folder = os.open(base, FOLDER)
-        for part in parts[:-1]:
-            with closing(folder):
-                folder = open_folder(folder, part)
-        with closing(folder):
-            found = open_regular(parts[-1], folder)
-    except UnicodeEncodeError:
-        return None
-    except OSError as fault:
-        raise_if_temporary(fault)
-        return None
-    return None if found is None else os.fdopen(found, "rb")
 
 
 def is_text(name: str) -> bool:
@@ -49,6 +40,43 @@ def is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    path: str
+    size: int
+    modified_ns: int = field(default=0, compare=False)
+    changed_ns: int = field(default=0, compare=False)
+    turn: int | None = None
+    """The turn that changed it last, if that is known."""
+    comparable: bool = False
+    """Whether two versions of it can be compared."""
+
+
+def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
+    """The files below `artifacts/` of a working directory."""
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), open_tree(cwd, ARTIFACTS_DIR) as tree:
+        for folder in tree.walk(failed=_skip_unreadable):
+            checkpoint()
+            with suppress(PermissionError):
+                yield from _artifacts_of(folder)
+
+
+def _artifacts_of(folder: Folder) -> Iterator[Artifact]:
+    for name, status in folder.sorted_entries(MAX_LISTED):
+        path = folder.place(name)
+        if stat.S_ISDIR(status.st_mode):
+            folder.descend(name, status)
+        elif stat.S_ISREG(status.st_mode) and is_text(path):
+            yield Artifact(
+                path=path, size=status.st_size, modified_ns=status.st_mtime_ns, changed_ns=status.st_ctime_ns
+            )
+
+
+def _skip_unreadable(path: str, error: OSError) -> None:
+    """A list must not end early because descriptors or memory are short: files that it lacks would count as removed."""
+    raise_if_temporary(error)
 
 
 class Bundle:
@@ -83,6 +111,21 @@ class Bundle:
                     yield piece
         finally:
             pool.post(self.close)
+
+
+def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
+    """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
+    found: list[tuple[str, int]] = []
+    total = names = 0
+    for each in artifacts:
+        found.append((each.path, each.size))
+        total += each.size
+        names += len(each.path)
+        if total > max_bytes or len(found) > _MAX_BUNDLED or names > MAX_NAMES:
+            limit = f"{max_bytes} bytes, {_MAX_BUNDLED} files or {MAX_NAMES} characters of paths"
+            message = f"the run's files are more than {limit}; download them one by one"
+            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+    return Bundle(found, opened)
 
 
 class _Sink:
@@ -166,3 +209,39 @@ def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> 
             entry.write(chunk)
             if left > 0:
                 yield
+
+
+PAGE_FILES = 10_000
+PAGE_NAMES = 1_000_000
+"""Characters of the paths on one page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactPage:
+    """Some artifacts, and the number of those up to its end if there are further ones."""
+
+    items: Sequence[Artifact]
+    end: int | None
+
+
+def bounded(artifacts: Iterable[Artifact]) -> Iterator[Artifact]:
+    """As many of them as are listed."""
+    files, names = MAX_LISTED, MAX_NAMES
+    for each in artifacts:
+        files, names = files - 1, names - len(each.path)
+        if files < 0 or names < 0:
+            return
+        yield each
+
+
+def page_of(artifacts: Iterable[Artifact], after: int, limit: int, max_names: int = PAGE_NAMES) -> ArtifactPage:
+    """The artifacts after the first `after`: at most `limit`, and fewer if their paths are long."""
+    items: list[Artifact] = []
+    for number, each in enumerate(artifacts):
+        if number < after:
+            continue
+        max_names -= len(each.path)
+        if len(items) >= limit or (max_names < 0 and items):
+            return ArtifactPage(items=items, end=number)
+        items.append(each)
+    return ArtifactPage(items=items, end=None)

@@ -22,49 +22,30 @@ import json
 import os
 import secrets
 import shutil
-import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from askback.background.pools import Checkpoint, unchecked
-from askback.core.errors import Invalid, RefusalCode, Unavailable, raise_if_temporary
+from askback.core.errors import Unavailable
 from askback.core.runs import InheritedFiles, Workdir
 from askback.fs import beneath
 from askback.fs.atomic import write_private
+from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyRules, TreeCopy, copy_plain_tree
-from askback.fs.tree import remove_tree
-from askback.fs.walk import Folder, matching, open_tree
-from askback.workspace import snapshot
-from askback.workspace.artifacts import Bundle, is_text, open_below
+from askback.fs.regular import open_below
+from askback.fs.walk import matching
+from askback.workspace import snapshots
+from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, Bundle, artifacts_in, bundle_of
+from askback.workspace.manifests import Points
+from askback.workspace.run_objects import StoredRun
 from askback.workspace.sign_ins import remove_copies
-from askback.workspace.snapshot.points import Points
-from askback.workspace.stored_run import StoredRun
 
 SKILL_DIR = "skill"
 INPUTS_DIR = "inputs"
-ARTIFACTS_DIR = "artifacts"
-MAX_LISTED = 100_000
-"""How many files of one folder are listed."""
-MAX_NAMES = 16_000_000
-"""Characters of all paths in a list: an engine can give each file a path of 4,096. Files after those are left out."""
-_MAX_BUNDLED = 50_000
 _DATABASE = "database"
 _MAX_REWRITTEN = 128_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    path: str
-    size: int
-    modified_ns: int = field(default=0, compare=False)
-    changed_ns: int = field(default=0, compare=False)
-    turn: int | None = None
-    """The turn that changed it last, if that is known."""
-    comparable: bool = False
-    """Whether two versions of it can be compared."""
 
 
 class Workspace:
@@ -166,33 +147,33 @@ class Workspace:
         beneath.make_folder(self.root, self.snapshots.name)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshot.begin_turn(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=answers))
+        snapshots.begin_turn(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=answers))
         self.remove_sign_ins()
 
     def save_home_early(self, attempt_number: int) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
         beneath.make_folder(self.root, self.snapshots.name)
         self.remove_sign_ins()
-        snapshot.save_early(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=True))
+        snapshots.save_early(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=True))
 
     def _points_to_keep(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
         return self.most_fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """As `begin_later_turn`, for a process that is alive. Raises `snapshot.HomeBusy` if it writes meanwhile."""
+        """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeBusy` if it writes meanwhile."""
         beneath.make_folder(self.root, self.snapshots.name)
         points = self._points_to_keep(answers=answers)
-        snapshot.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
+        snapshots.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
 
     def save_between_turns(self) -> None:
         """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
         beneath.make_folder(self.root, self.snapshots.name)
-        snapshot.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
+        snapshots.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
 
     def discard_snapshot(self) -> None:
         """The home may have changed while it was saved: the next turn saves it again. Fork points are kept."""
-        snapshot.end(self.snapshots)
+        snapshots.end(self.snapshots)
 
     def remove_sign_ins(self) -> None:
         """Remove the copies that an interrupted turn left. All processes of its engine must have ended."""
@@ -205,7 +186,7 @@ class Workspace:
         beneath.remove(self.root, self._below(self.comparison))
         beneath.remove(self.root, self.storing.name)
         if beneath.has_folder(self.root, self._below(self.snapshots / "points")):
-            snapshot.end(self.snapshots)
+            snapshots.end(self.snapshots)
         else:
             beneath.remove(self.root, self._below(self.snapshots))
 
@@ -378,43 +359,3 @@ class Workspace:
     def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
         """All artifacts as one zip."""
         return bundle_of(self.artifacts(checkpoint), self.open_artifact, max_bytes)
-
-
-def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | None], max_bytes: int) -> Bundle:
-    """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
-    found: list[tuple[str, int]] = []
-    total = names = 0
-    for each in artifacts:
-        found.append((each.path, each.size))
-        total += each.size
-        names += len(each.path)
-        if total > max_bytes or len(found) > _MAX_BUNDLED or names > MAX_NAMES:
-            limit = f"{max_bytes} bytes, {_MAX_BUNDLED} files or {MAX_NAMES} characters of paths"
-            message = f"the run's files are more than {limit}; download them one by one"
-            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
-    return Bundle(found, opened)
-
-
-def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-    """The files below `artifacts/` of a working directory."""
-    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), open_tree(cwd, ARTIFACTS_DIR) as tree:
-        for folder in tree.walk(failed=_skip_unreadable):
-            checkpoint()
-            with suppress(PermissionError):
-                yield from _artifacts_of(folder)
-
-
-def _artifacts_of(folder: Folder) -> Iterator[Artifact]:
-    for name, status in folder.sorted_entries(MAX_LISTED):
-        path = folder.place(name)
-        if stat.S_ISDIR(status.st_mode):
-            folder.descend(name, status)
-        elif stat.S_ISREG(status.st_mode) and is_text(path):
-            yield Artifact(
-                path=path, size=status.st_size, modified_ns=status.st_mtime_ns, changed_ns=status.st_ctime_ns
-            )
-
-
-def _skip_unreadable(path: str, error: OSError) -> None:
-    """A list must not end early because descriptors or memory are short: files that it lacks would count as removed."""
-    raise_if_temporary(error)

@@ -17,7 +17,7 @@ from pathlib import Path
 from askback.core.renewals import MAX_BYTES, Renewal, RenewalRefused, merge
 from askback.fs import beneath
 from askback.fs.atomic import locked, write_private
-from askback.workspace.artifacts import open_below
+from askback.fs.regular import open_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

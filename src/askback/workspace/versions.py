@@ -19,10 +19,10 @@ from askback.background.pools import Checkpoint, unchecked
 from askback.blobs import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
+from askback.fs.regular import open_below
 from askback.fs.walk import open_tree
-from askback.workspace.artifact_pages import page_of
-from askback.workspace.artifacts import open_below
-from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact, Workspace
+from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, page_of
+from askback.workspace.layout import Workspace
 
 MAX_FILE = 1_000_000
 """Larger files are not read: their versions have no digest and no content."""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from askback.core.errors import FULL_DISK, Forbidden, Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Workdir
-from askback.process.sandbox.repositories import in_repository
-from askback.workspace.layout import ARTIFACTS_DIR
+from askback.fs.repositories import in_repository
+from askback.workspace.artifacts import ARTIFACTS_DIR
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from askback.text.formatting import count, printable, size
 from askback.wire import artifacts as artifact_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
-from askback.workspace.layout import ARTIFACTS_DIR
+from askback.workspace.artifacts import ARTIFACTS_DIR
 
 _SETTLED = {
     InteractionOutcome.AUTO_DECIDED: "  (time is up: the engine decides without an answer)",

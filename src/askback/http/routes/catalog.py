@@ -15,6 +15,7 @@ from starlette.responses import Response
 from askback.background.pools import Pool
 from askback.core.access import AccessScope, Action
 from askback.core.errors import NotFound, RefusalCode
+from askback.fs.regular import open_below
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, changed, json_response
 from askback.http.problems import BODY, RequestCode
@@ -24,7 +25,6 @@ from askback.skills.contents import PackageFile
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
-from askback.workspace.artifacts import open_below
 
 skills_router = Router("skills")
 engines_router = Router("engines")

@@ -26,7 +26,7 @@ from askback.wire.base import encode
 from askback.wire.requests import ArtifactQuery, DiffQuery, VersionQuery
 from askback.wire.server import Upload
 from askback.workspace import uploads
-from askback.workspace.artifact_pages import ArtifactPage
+from askback.workspace.artifacts import ArtifactPage
 from askback.workspace.versions import Version
 
 router = Router("files")

@@ -24,9 +24,8 @@ from askback.core.runs import ProcessIdentity
 from askback.process import tree
 from askback.process.child import Child, NotStarted, SpawnRequest, starting
 from askback.process.guardian.delegation import Delegation
-from askback.process.guardian.freezing import FREEZE_SEC
-from askback.process.guardian.lease import Lease
-from askback.process.guardian.messages import receive_packet
+from askback.process.guardian.descendants import FREEZE_SEC
+from askback.process.guardian.messages import Lease, receive_packet
 from askback.process.isolation import Breach, Enforcement, Isolation, IsolationLevel, Resource, by_watchdog
 from askback.process.streams import Streams, writable
 

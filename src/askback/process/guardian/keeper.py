@@ -15,8 +15,7 @@ import socket
 import time
 
 from askback.process.guardian.control_group import ControlGroup
-from askback.process.guardian.descendants import descendants, freeze_and_kill, is_inside, signal_all, stat
-from askback.process.guardian.freezing import Freezer
+from askback.process.guardian.descendants import Freezer, descendants, freeze_and_kill, is_inside, signal_all, stat
 from askback.process.guardian.messages import ChildWatcher, failed, read, receive, rename, send
 from askback.process.guardian.watchdog import Watchdog
 

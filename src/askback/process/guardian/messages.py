@@ -1,6 +1,7 @@
 """Packets between Askback, guardian and keepers, and a wait that a child can end. Standard library only.
 
-A reader gets every packet that the other side has sent, and then an empty one. Only the empty one is the end.
+A reader gets every packet that the other side has sent, and then an empty one. Only the empty one is the end. `Lease` says until when
+engines may live without another packet from Askback, on the clock that also counts while a machine sleeps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,3 +107,36 @@ def prctl(option: int, value: int | bytes) -> None:
 def rename(name: bytes) -> None:
     """Set the name that `ps` shows for this process."""
     prctl(_SET_NAME, name)
+
+
+CHECK_SEC = 0.5
+"""A wait does not count the time that the machine sleeps, so the clock is read this often."""
+_NEVER = float("inf")
+
+
+def boottime() -> float:
+    """Seconds since the machine was started."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Lease:
+    """It never ends unless a deadline was set."""
+
+    def __init__(self) -> None:
+        self._deadline = _NEVER
+
+    @property
+    def deadline(self) -> float | None:
+        return None if self._deadline == _NEVER else self._deadline
+
+    def extend(self, deadline: float) -> None:
+        self._deadline = deadline
+
+    @property
+    def is_over(self) -> bool:
+        return self._deadline != _NEVER and boottime() >= self._deadline
+
+    @property
+    def wait_sec(self) -> float | None:
+        """How long to wait before the next look; None if it never ends."""
+        return None if self._deadline == _NEVER else min(max(self._deadline - boottime(), 0.0), CHECK_SEC)

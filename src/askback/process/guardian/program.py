@@ -45,8 +45,16 @@ sys.path.append(__file__.rpartition("/askback/")[0])
 from askback.process.guardian.control_group import remove_all
 from askback.process.guardian.descendants import descendants, freeze_and_kill
 from askback.process.guardian.keeper import IGNORED, RETRY_SEC, keep
-from askback.process.guardian.lease import Lease
-from askback.process.guardian.messages import SET_CHILD_SUBREAPER, ChildWatcher, failed, prctl, receive, rename, send
+from askback.process.guardian.messages import (
+    SET_CHILD_SUBREAPER,
+    ChildWatcher,
+    Lease,
+    failed,
+    prctl,
+    receive,
+    rename,
+    send,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from askback.core.errors import is_temporary
+from askback.fs.repositories import TooManyFolders, repositories
 from askback.process.child import Child, FolderRefused, NotStarted, SpawnRequest, call
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import Enforcement, Isolation, IsolationLevel, Network
 from askback.process.sandbox import system_calls, visibility
-from askback.process.sandbox.repositories import TooManyFolders, repositories
 from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0

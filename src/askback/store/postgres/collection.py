@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.atomic import Record
+from askback.fs.records import Record
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
 from askback.store.sql.newer_fields import known_fields, newer_fields, with_fields

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.atomic import Record
+from askback.fs.records import Record
 from askback.store.postgres import errors, imported_records, imported_rows, schema
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES

@@ -22,8 +22,7 @@ import psycopg
 
 from askback.background.loops import keep_trying_in_thread, start_thread
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.atomic import Record
-from askback.fs.records import Collection, found_secret, fresh_secret
+from askback.fs.records import Collection, Record, found_secret, fresh_secret
 from askback.store.postgres.collection import RowCollection
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server

@@ -16,7 +16,8 @@ from askback.text.redaction import Redactor
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.prepare import PreparedTurn
 from askback.worker.turn.versions import MAX_SEC, within
-from askback.workspace.layout import MAX_LISTED, Workspace
+from askback.workspace.artifacts import MAX_LISTED
+from askback.workspace.layout import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from askback.worker.turn.process import (
     private_request,
     spawn_request,
 )
-from askback.workspace.fresh_folders import FreshFolders
 from askback.workspace.layout import SKILL_DIR, Workspace
 from askback.workspace.sign_ins import SignInCopies
+from askback.workspace.workspaces import FreshFolders
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,13 @@ from typing import Any, BinaryIO
 from askback.core.errors import raise_if_temporary
 from askback.core.interactions import Json
 from askback.core.runs import Workdir
+from askback.fs.regular import open_below
 from askback.skills.diagnostics import format_path, short
 from askback.skills.named_files import FileSearch, NamedFile, TooLarge, with_names
 from askback.skills.package import SkillPackage
 from askback.text.json_text import refuse_constant
-from askback.workspace.artifacts import open_below
-from askback.workspace.layout import ARTIFACTS_DIR, Workspace
+from askback.workspace.artifacts import ARTIFACTS_DIR
+from askback.workspace.layout import Workspace
 
 MAX_FILES = 1000
 MAX_LOOKS = 10_000

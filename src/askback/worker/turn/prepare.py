@@ -24,7 +24,7 @@ from askback.worker.turn.instructions import Instructions, build_instructions, s
 from askback.worker.turn.shortage import CannotStart
 from askback.workspace.layout import Workspace
 from askback.workspace.sign_ins import SignInCopies
-from askback.workspace.snapshot import HomeBusy, HomeLost
+from askback.workspace.snapshots import HomeBusy, HomeLost
 from askback.workspace.workdirs import WorkdirUnavailable
 
 

@@ -22,8 +22,8 @@ from askback.worker.turn import keeping
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.keeping import Unreachable
 from askback.worker.turn.shortage import Stopped
-from askback.workspace.stored_artifacts import MAX_STORED, keep_artifacts
-from askback.workspace.stored_run import uploaded_package_key
+from askback.workspace.run_objects import uploaded_package_key
+from askback.workspace.turn_artifacts import MAX_STORED, keep_artifacts
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,14 @@ from askback.core.errors import RunWarning, WarningCode
 from askback.core.runs import Run, Workdir
 from askback.fs import beneath
 from askback.fs.copies import CopyLimits, CopyRefused
-from askback.process.sandbox.repositories import TooManyFolders
+from askback.fs.regular import open_below
+from askback.fs.repositories import TooManyFolders
 from askback.text.redaction import Redactor
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.prepare import unavailable
 from askback.worker.turn.versions import within
-from askback.workspace.artifacts import open_below
 from askback.workspace.layout import Workspace
-from askback.workspace.workdir_changes import Comparison
-from askback.workspace.workdir_record import WorkdirRecord
+from askback.workspace.workdir_record import Comparison, WorkdirRecord
 from askback.workspace.workdirs import WorkdirUnavailable
 
 log = logging.getLogger(__name__)

@@ -26,12 +26,13 @@ from askback.background.pools import Checkpoint, unchecked
 from askback.blobs import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
-from askback.fs.tree import write_or_skip
+from askback.fs.copies import write_or_skip
+from askback.fs.regular import open_below
 from askback.process.locks import is_held
 from askback.process.tree import boot_id
-from askback.workspace.artifacts import Bundle, open_below
-from askback.workspace.layout import MAX_LISTED, MAX_NAMES, Artifact, Workspace, bundle_of
-from askback.workspace.stored_run import StoredRun
+from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, Bundle, bundle_of
+from askback.workspace.layout import Workspace
+from askback.workspace.run_objects import StoredRun
 from askback.workspace.versions import MAX_FILE, Index, Version, Versions, text_of
 
 MAX_STORED = 20_000_000_000
@@ -43,7 +44,7 @@ _IN_MEMORY = 8 << 20
 _AT_ONCE = 8
 _NOTE = "stored-turn"
 """In the folder of the run: the name of the turn whose end is stored, and equal to the files here, which are not synced. So it
-counts only until the machine restarts, as the note in `workspace/archived_folder.py` does."""
+counts only until the machine restarts, as the note in `workspace/archives.py` does."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):

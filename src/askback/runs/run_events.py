@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
-from askback.runs.following.shared_reader import SharedReader
+from askback.runs.following import SharedReader
 from askback.store.base import EventPage, NewEvents, RunStore
 
 PAGE = 100

@@ -21,11 +21,19 @@ from pathlib import Path
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.fs import beneath
-from askback.fs.tree import READABLE, WRITABLE, Cloner, Listing, list_tree
-from askback.fs.walk import Tree, closing, open_tree, read_link
-from askback.workspace.snapshot import manifest
-from askback.workspace.snapshot.manifest import Manifest, SavedFile, SavedFolder, SavedLink, SnapshotDamaged, sync
-from askback.workspace.snapshot.points import Points
+from askback.fs.copies import Cloner
+from askback.fs.walk import READABLE, WRITABLE, Listing, Tree, closing, list_tree, open_tree, read_link
+from askback.workspace.manifests import (
+    Manifest,
+    Points,
+    SavedFile,
+    SavedFolder,
+    SavedLink,
+    SnapshotDamaged,
+    forget_manifest,
+    read_manifest,
+    sync,
+)
 
 _NO_TURN = -1
 """In place of the number of a turn: no turn begins with this snapshot."""
@@ -46,7 +54,7 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: in
     meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         snapshot = _Snapshot(home, snapshots, saved)
         if saved.attempt_number == attempt_number:
             snapshot.restore()
@@ -64,7 +72,7 @@ def save_early(home: Path, snapshots: Path, attempt_number: int, keep_points: in
     later turn has begun.
     """
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         if saved.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
             _Snapshot(home, snapshots, saved).save(attempt_number, keep_points and keep_points + 1)
@@ -78,7 +86,7 @@ def begin_live_turn(
     Raises `HomeBusy` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
     """
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         snapshot = _Snapshot(home, snapshots, saved, leave_out)
         snapshot.save(attempt_number, keep_points, live=True)
 
@@ -86,14 +94,14 @@ def begin_live_turn(
 def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str] = ()) -> None:
     """Copy what the last turn has changed, so that the next one begins sooner. No turn restarts from this."""
     with _disk_full_errors(snapshots):
-        saved = manifest.read(snapshots) or Manifest(attempt_number=_NO_TURN)
+        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         _Snapshot(home, snapshots, saved, leave_out).save(_NO_TURN, 0)
 
 
 def end(snapshots: Path) -> None:
     """No turn restarts from here on. Only fork points are kept."""
     if snapshots.is_dir():
-        manifest.forget(snapshots)
+        forget_manifest(snapshots)
         _sweep(snapshots / "files", Points(snapshots).numbers())
 
 
@@ -134,7 +142,7 @@ class _Snapshot:
             except BaseException:
                 # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
                 # place and durable, so copies that either of the two names are kept.
-                self._sweep(self._saved, manifest.read(self._folder) or self._saved)
+                self._sweep(self._saved, read_manifest(self._folder) or self._saved)
                 raise
             finally:
                 tree.lock_again()

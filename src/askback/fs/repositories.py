@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
-from askback.background.pools import Checkpoint, unchecked
 from askback.core.errors import raise_if_temporary
 from askback.fs.walk import Folder, Tree, open_tree
 
@@ -26,7 +26,7 @@ class TooManyFolders(Exception):
     """The folder is too large to be searched. The message is for people."""
 
 
-def repositories(folder: Path, checkpoint: Checkpoint = unchecked) -> list[Path]:
+def repositories(folder: Path, checkpoint: Callable[[], None] = lambda: None) -> list[Path]:
     """Every `.git`, be it a folder, a file or a link, and every folder that git takes for one, such as a bare repository.
 
     A folder that cannot be listed counts as well: git finds a repository in it without listing it. Links are not followed.
@@ -35,7 +35,7 @@ def repositories(folder: Path, checkpoint: Checkpoint = unchecked) -> list[Path]
     return sorted(folder / path for path in _found(folder, checkpoint))
 
 
-def _found(top: Path, checkpoint: Checkpoint) -> dict[str, os.stat_result]:
+def _found(top: Path, checkpoint: Callable[[], None]) -> dict[str, os.stat_result]:
     """The repositories by path below the folder, as they were listed."""
     try:
         with open_tree(top, mounts=True) as tree:
@@ -46,7 +46,7 @@ def _found(top: Path, checkpoint: Checkpoint) -> dict[str, os.stat_result]:
         return {"": top.lstat()}
 
 
-def _search(tree: Tree, top: Path, checkpoint: Checkpoint) -> dict[str, os.stat_result]:
+def _search(tree: Tree, top: Path, checkpoint: Callable[[], None]) -> dict[str, os.stat_result]:
     found: dict[str, os.stat_result] = {}
     count = 1
 
@@ -93,7 +93,7 @@ def in_repository(folder: Path) -> bool:
     return GIT in folder.parts or any(bare)
 
 
-def identities(folder: Path, checkpoint: Checkpoint = unchecked) -> dict[str, tuple[int, int]]:
+def identities(folder: Path, checkpoint: Callable[[], None] = lambda: None) -> dict[str, tuple[int, int]]:
     """The repositories in a folder by their printable paths, to tell later which of them are new or were replaced."""
     found = sorted(_found(folder, checkpoint).items())
     return {_printable(path): (status.st_dev, status.st_ino) for path, status in found}

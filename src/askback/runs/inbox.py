@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run
-from askback.runs.following.shared_reader import SharedReader
+from askback.runs.following import SharedReader
 from askback.store.base import Changes, InboxCount, InboxFilter, RunStore
 from askback.wire import runs as wire
 

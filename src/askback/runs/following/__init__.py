@@ -1,1 +1,0 @@
-"""Following changes: the events of a run, the changes of all runs, and the inbox."""
