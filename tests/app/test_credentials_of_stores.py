@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from askback.app.credentials import credential_files, credential_values
 from askback.app.engines import engine_setups, hidden_from_engines
+from askback.app.storage import credential_files, credential_values
 from support.data_folder import World
 
 DATABASE = "postgresql://askback@db.example/askback"

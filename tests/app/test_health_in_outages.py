@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from askback.app import opened
-from askback.app.health import health
 from askback.process.guardian.messages import boottime
 from support.data_folder import DEADLINE_SEC, World, run_async
 
@@ -24,12 +23,12 @@ def test_health_is_told_without_a_lease(tmp_path: Path) -> None:
         # A command does not test the sandbox when it starts.
         async with opened(World(tmp_path).settings(SANDBOX)) as app:
             app.spawner.extend_lease(boottime())
-            told = await health(app)
+            told = await app.health.report()
             assert (told.sandbox, told.isolation.files) == ("unknown", "user")
             assert "could not be tested yet" in told.isolation.message
             app.spawner.extend_lease(boottime() + HOUR)
             async with asyncio.timeout(DEADLINE_SEC):
-                while (told := await health(app)).sandbox == "unknown":
+                while (told := await app.health.report()).sandbox == "unknown":
                     await asyncio.sleep(0)
             assert told.sandbox == (await app.spawner.isolation()).level
             assert told.limits.disk
@@ -41,6 +40,6 @@ def test_a_server_knows_its_sandbox_from_its_start(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(World(tmp_path).settings(SANDBOX), serving=True) as app:
             app.spawner.extend_lease(boottime())
-            assert (await health(app)).sandbox == (await app.spawner.isolation()).level
+            assert (await app.health.report()).sandbox == (await app.spawner.isolation()).level
 
     run_async(main)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from askback.app import App, opened
-from askback.app.database import open_store
-from askback.app.files import files_at, identified
-from askback.app.files_report import examine
+from askback.app.files import examine, files_at
+from askback.app.storage import open_store
 from askback.blobs.addresses import read_address
 from askback.blobs.mark import MARK, read_mark
+from askback.cluster.file_store import identify
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
 from askback.fs.beneath import remove_tree
@@ -91,7 +91,7 @@ def test_programs_that_start_at_once_agree_on_the_store(world: World, store_addr
         settings, address = world.settings(), read_address(store_address)
         store = await open_store(settings)
         try:
-            return await identified(store, files_at(address), address)
+            return await identify(store, files_at(address), address)
         finally:
             await store.close()
 
@@ -263,7 +263,7 @@ def test_a_share_that_is_unmounted_is_an_outage_and_no_loss(world: World, stored
         async with world.working(config(stored), serving=True) as app:
             share.take()
             await app.service.reply(run_id, "red")
-            await until(lambda: app.fitness.problem is RefusalCode.FILES_UNAVAILABLE)
+            await until(lambda: app.machine.problem is RefusalCode.FILES_UNAVAILABLE)
             assert not (await app.store.get(run_id)).state.final
             for call in (app.uploads.survey, app.workspaces.of(run_id).fetch_inputs):
                 with pytest.raises(Unavailable):
@@ -333,7 +333,7 @@ def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket) ->
             kept = {key: await files.get(key, 1 << 20) for key in keys}
             await files.delete(keys)
             await app.service.reply(run_id, "red")
-            await until(lambda: app.fitness.problem is RefusalCode.FILES_UNAVAILABLE)
+            await until(lambda: app.machine.problem is RefusalCode.FILES_UNAVAILABLE)
             assert not (await app.store.get(run_id)).state.final
             for key, content in kept.items():
                 await files.put(key, content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from askback.app.health import Shared
+from askback.background.loops import SharedCall
 
 
 def test_those_who_ask_at_the_same_time_share_one_look() -> None:
@@ -17,7 +17,7 @@ def test_those_who_ask_at_the_same_time_share_one_look() -> None:
             await may_end.wait()
             return looks
 
-        shared = Shared(look)
+        shared = SharedCall(look)
         asking = [asyncio.create_task(shared()) for _ in range(200)]
         await asyncio.sleep(0)
         # Somebody who leaves takes nothing from the others.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from askback.app.programs import differences
+from askback.cluster.instances import differences
 from askback.core.instances import InstanceFacts, InstanceKind
 
 SERVER = InstanceFacts(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from askback.app.fleet import share_slots
+from askback.app.app import share_slots
 from askback.catalog.probes import EngineSetup
 from askback.cluster.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
 from askback.cluster.fleet_engines import FleetEngines
@@ -122,12 +122,13 @@ def test_a_token_with_quotas_has_its_own_limit_of_slots() -> None:
 
 
 def test_the_slots_of_this_server_count_as_they_are_now() -> None:
-    slots = Slots(1, {})
+    ready = True
+    slots = Slots(1, {}, ready=lambda: ready)
     fleet = fleet_of(worker("own", offer(scripted=having())), slots=slots)
     assert fleet.reason("scripted") == "starting"
     slots.take("scripted")
     assert fleet.reason("scripted") == "slots"
-    slots.ready = False
+    ready = False
     assert fleet.reason("scripted") == "unready"
     slots.only = frozenset({"other"})
     assert fleet.reason("scripted") == "no_worker"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from askback import app as bootstrap
-from askback.app import App
+from askback.app import App, opening
 from askback.cluster import clock
 from askback.core.errors import Conflict
 from askback.core.events import EventType
@@ -170,7 +169,7 @@ def test_a_machine_whose_clock_is_wrong_does_not_let_questions_expire(
     async def main() -> None:
         async with world.working(serving=True) as right:
             run = await waiting(right, (await submit(right, skill, options=options)).id)
-        monkeypatch.setattr(bootstrap, "now", wrong)
+        monkeypatch.setattr(opening, "wall_clock", wrong)
         monkeypatch.setattr(clock, "wall_clock", wrong)
         async with world.working(serving=True) as fast:
             # The program that leads now has looked at all deadlines before it announces this one.

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from askback import app as bootstrap
-from askback.app import App
+from askback.app import App, opening
 from askback.core.interactions import AnsweredBy
 from askback.core.runs import Run, RunState
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
@@ -35,7 +34,7 @@ class WallClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     clock = WallClock()
-    monkeypatch.setattr(bootstrap, "now", clock)
+    monkeypatch.setattr(opening, "wall_clock", clock)
     return clock
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from askback.app.database import record_kinds
+from askback.app.storage import record_kinds
 from askback.core.errors import AskbackError, NotFound
 from askback.store.postgres.importing import Source, import_folder
 from askback.store.sqlite.connection import open_writer

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from askback.access.grants import Grant
 from askback.app import App
-from askback.app.links import make_links, make_tokens
+from askback.app.notifications import make_links, make_tokens
 from askback.http import app as http_app
 from askback.runs.links import Links
 from askback.web import app as site

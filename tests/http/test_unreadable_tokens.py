@@ -15,7 +15,7 @@ from askback.access.push_subscriptions import digest as digest_of_endpoint
 from askback.access.sessions import Invitations, Sessions
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
-from askback.app.links import make_links, make_tokens
+from askback.app.notifications import make_links, make_tokens
 from askback.core.access import AccessScope
 from askback.core.actors import Channel
 from askback.core.errors import Unavailable

@@ -16,7 +16,7 @@ import pytest
 
 from askback.access.tokens import Tokens
 from askback.app import App, delivery_policy, now, opened
-from askback.app.links import make_answer_links
+from askback.app.notifications import make_answer_links
 from askback.app.server import web_server
 from askback.core.access import AccessScope
 from askback.core.actors import Channel

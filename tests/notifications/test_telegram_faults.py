@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.app.database import DATABASE
+from askback.app.storage import DATABASE
 from askback.client import Client
 from askback.core.interactions import Interaction
 from askback.store.sql import reads

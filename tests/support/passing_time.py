@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from askback import app as bootstrap
+from askback.app import opening
 
 
 class PassingTime:
@@ -15,7 +15,7 @@ class PassingTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ahead = timedelta()
-        monkeypatch.setattr(bootstrap, "now", self.now)
+        monkeypatch.setattr(opening, "wall_clock", self.now)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self._ahead

@@ -18,7 +18,7 @@ from askback.fs import archive_writer
 from askback.fs.archive_writer import ArchiveLimits
 from askback.fs.beneath import remove_tree
 from askback.runs.continuation import Continuable
-from askback.worker import store_watch
+from askback.worker import machine
 from askback.worker.turn import keeping
 from askback.workspace.archives import FOLDERS, KeptFolder
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
@@ -241,7 +241,7 @@ def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(
 ) -> None:
     monkeypatch.setattr(keeping, "PATIENCE_SEC", 0.0)
     # The turn meets the outage first.
-    monkeypatch.setattr(store_watch, "LOOK_SEC", 600.0)
+    monkeypatch.setattr(machine, "CHECK_FILES_SEC", 600.0)
     world = World(tmp_path)
     skill = world.skill([ASK], [LAST], output=ANY)
 

@@ -74,7 +74,7 @@ def test_a_program_that_stops_before_a_claim_leaves_the_run_in_the_queue(tmp_pat
             for method in ("get", "queued"):
                 stop_after(app, method)
             async with app.working(), asyncio.timeout(LIMIT_SEC):
-                await until(lambda: not app.vitals.worker_alive)
+                await until(lambda: not app.health.worker_alive)
             assert app.slots.taken == 0
         async with opened(settings, serving=True) as app:
             assert (await app.store.get(run.id)).state is RunState.QUEUED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from askback.app.credentials import credential_files, credential_variables
 from askback.app.files import shared_folder
+from askback.app.storage import credential_files, credential_variables
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry

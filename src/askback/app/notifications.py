@@ -1,50 +1,72 @@
-"""How notifications and digests are sent."""
+"""What sends notifications and digests: the channels of the settings, links to questions, and the Telegram bot.
+
+Nothing of the bot is imported if there is none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from askback.app.parts import Parts
-from askback.app.telegram import chat_webhooks
-from askback.core.webhooks import WebhookKind
+from askback.access.grants import TokenDirectory
+from askback.access.tokens import Tokens
+from askback.core.access import MAIN, AccessScope
+from askback.core.runs import Run
+from askback.core.webhooks import Webhook, WebhookKind
+from askback.fs.records import Records
 from askback.notifications.delivery import DeliveryPolicy, Notifications
 from askback.notifications.digest_ledger import DigestLedger
 from askback.notifications.digest_times import DigestTimes
 from askback.notifications.digests import Digests
 from askback.notifications.mail_sender import MailServer
 from askback.notifications.messages import MessageStyle
-from askback.runs.links import AnswerLinks
+from askback.runs.links import AnswerLinks, Creator, Links, StoredLink
+from askback.runs.service import Service
 from askback.settings.model import Settings, webhooks
+from askback.store.base import Store
+from askback.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from askback.notifications.telegram.bot import TelegramBot
+    from askback.notifications.telegram.people import Chat
+    from askback.notifications.trial import TrialChannel
+
+_BOT_LOCK = "telegram.lock"
 
 
-def _answer_links(parts: Parts) -> AnswerLinks | None:
-    from askback.app.links import make_answer_links
-
-    return make_answer_links(parts.settings, parts.store, parts.records, parts.workspaces, parts.clock)
-
-
-def make_notifications(parts: Parts, telegram: TelegramBot | None) -> Notifications:
+def make_notifications(
+    settings: Settings,
+    store: Store,
+    clock: Callable[[], datetime],
+    answer_links: AnswerLinks | None,
+    telegram: TelegramBot | None,
+) -> Notifications:
     return Notifications(
-        store=parts.store,
-        policy=delivery_policy(parts.settings),
-        clock=parts.clock,
-        answer_links=_answer_links(parts),
+        store=store,
+        policy=delivery_policy(settings),
+        clock=clock,
+        answer_links=answer_links,
         channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
     )
 
 
-def make_digests(parts: Parts) -> Digests:
-    digest = parts.settings.notifications.digest
+def make_digests(
+    settings: Settings,
+    store: Store,
+    records: Records,
+    clock: Callable[[], datetime],
+    answer_links: AnswerLinks | None,
+) -> Digests:
+    digest = settings.notifications.digest
     return Digests(
-        store=parts.store,
-        policy=delivery_policy(parts.settings),
+        store=store,
+        policy=delivery_policy(settings),
         times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
-        ledger=DigestLedger(parts.records),
-        clock=parts.clock,
-        answer_links=_answer_links(parts),
+        ledger=DigestLedger(records),
+        clock=clock,
+        answer_links=answer_links,
     )
 
 
@@ -63,4 +85,118 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
             answer_buttons=notifications.allow_answer_buttons, sender=email.sender, zone=notifications.zone
         ),
         mail_server=server,
+    )
+
+
+# The Telegram bot.
+
+
+def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
+    """The entries of the chats in the outbox."""
+    telegram = settings.telegram
+    if telegram.token is None:
+        return ()
+    from askback.notifications.telegram.channel import webhook_of
+
+    usual = settings.notifications.reminders.policy
+    chats = [chat for chat in _chats(settings) if chat.notify]
+    return [webhook_of(chat, telegram.api_url, telegram.states, usual) for chat in chats]
+
+
+def make_bot(settings: Settings, service: Service, store: Store, clock: Callable[[], datetime]) -> TelegramBot | None:
+    telegram = settings.telegram
+    if telegram.token is None:
+        return None
+    from askback.notifications.telegram.answering import Answering
+    from askback.notifications.telegram.api import BotApi
+    from askback.notifications.telegram.bot import TelegramBot
+    from askback.notifications.telegram.channel import TelegramChannel
+    from askback.notifications.telegram.closing import Closing
+    from askback.notifications.telegram.people import People
+    from askback.notifications.telegram.texts import Texts
+
+    api = BotApi(token=telegram.token, url=telegram.api_url)
+    people, texts = People(_chats(settings)), Texts(telegram.language)
+    closing = Closing(store=store, api=api, texts=texts)
+    return TelegramBot(
+        api=api,
+        lock_path=settings.data_dir / "locks" / _BOT_LOCK,
+        closing=closing,
+        channel=TelegramChannel(
+            store=store, api=api, texts=texts, closing=closing, clock=clock, zone=settings.notifications.zone
+        ),
+        answering=Answering(service=service, store=store, api=api, people=people, texts=texts, clock=clock),
+    )
+
+
+@asynccontextmanager
+async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKind, TrialChannel]]:
+    """What sends test messages to the chats of the settings."""
+    telegram = settings.telegram
+    if telegram.token is None:
+        yield {}
+        return
+    from askback.notifications.telegram.api import BotApi
+    from askback.notifications.telegram.channel import TelegramTrial
+    from askback.notifications.telegram.texts import Texts
+
+    api = BotApi(token=telegram.token, url=telegram.api_url)
+    try:
+        yield {WebhookKind.TELEGRAM: TelegramTrial(api=api, texts=Texts(telegram.language))}
+    finally:
+        await api.close()
+
+
+def _chats(settings: Settings) -> Sequence[Chat]:
+    from askback.notifications.telegram.people import Chat
+
+    return [
+        Chat(id=each.id, name=each.name, notify=each.notify, labels=each.labels) for each in settings.telegram.chats
+    ]
+
+
+# Tokens, and the links to questions that are made on behalf of one.
+
+
+def make_tokens(settings: Settings, records: Records, clock: Callable[[], datetime]) -> TokenDirectory:
+    """The server's own token, created if there is none, and the further ones."""
+    own = settings.server.token or records.secret("token")
+    further = Tokens(records, clock)
+    return TokenDirectory(token=own, further=further.find, further_digests=further.digests)
+
+
+def make_links(
+    records: Records, workspaces: Workspaces, tokens: TokenDirectory, clock: Callable[[], datetime]
+) -> Links:
+    return Links(
+        key=records.secret("link-key").encode(),
+        clock=clock,
+        stored=lambda run_id: records.of_run(run_id, workspaces.of(run_id).root, "links", StoredLink),
+        is_token=lambda token_digest: tokens.holder(token_digest) is not None,
+    )
+
+
+def make_answer_links(
+    settings: Settings, store: Store, records: Records, workspaces: Workspaces, clock: Callable[[], datetime]
+) -> AnswerLinks | None:
+    """None without `server.public_url`: nobody could follow a link."""
+    if settings.server.public_url is None:
+        return None
+    tokens = make_tokens(settings, records, clock)
+    further = Tokens(records, clock)
+
+    def creator(run: Run) -> Creator | None:
+        # A later token of the same name is another one.
+        earlier = [each for each in further.all() if each.created_at <= run.created_at]
+        digests = {each.name: each.digest for each in earlier} | {MAIN: tokens.main_digest}
+        grant = tokens.holder(digests.get(run.created_by or "", ""))
+        if grant is None or not grant.allows(AccessScope.ANSWER):
+            return None
+        return Creator(token=grant.name, token_digest=grant.token_digest)
+
+    return AnswerLinks(
+        links=make_links(records, workspaces, tokens, clock),
+        store=store,
+        public_url=settings.server.public_url.lower().rstrip("/"),
+        creator=creator,
     )

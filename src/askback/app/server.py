@@ -1,39 +1,51 @@
-"""The HTTP side of a program: the application with its tokens, links, limits and health check.
+"""The HTTP side of a server, with its tokens, links, limits and health check, and that of a worker.
 
-Only a server imports this.
+Commands do not import this.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import resource
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import TokenDirectory
+from askback.access.push_subscriptions import Push, Subscriptions
 from askback.access.sessions import Invitations, Lifetime, Sessions
 from askback.access.token_uses import TokenUses
 from askback.access.tokens import Tokens
 from askback.app import App
-from askback.app.data_folder import keep_token
-from askback.app.health import Shared, health, make_metrics, readiness, send_metrics, workers
-from askback.app.links import make_links, make_tokens
 from askback.app.mcp import McpFace
-from askback.app.push import make_push
+from askback.app.notifications import make_links, make_tokens
+from askback.app.storage import keep_token
+from askback.background.loops import SharedCall
+from askback.core.webhooks import WebhookKind, reminders_of
 from askback.http.addresses import Addresses, PageLabels, addresses
-from askback.http.app import api, application
+from askback.http.app import api, application, worker_application
 from askback.http.auth import MCP
 from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import AuditTrail, Context
 from askback.http.quotas import Quotas
 from askback.http.streams import MAX_IN_TOTAL, Streams
+from askback.notifications.push import PushChannel
+from askback.process.warm import DropReason
 from askback.settings.model import Settings
+from askback.telemetry.metrics import Gauges, Metrics
 from askback.web.app import Pages
+
+if TYPE_CHECKING:
+    from askback.notifications.encryption import ServerKey
+
+_NO_CONTACT = "mailto:askback@localhost"
+"""For push services, if the settings say nothing. A server that phones reach has a public URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,9 +70,9 @@ def web_server(app: App, port: int) -> WebServer:
     key = records.secret("link-key").encode()
     # Engines and the database need files too.
     streams = Streams(max_in_total=min(MAX_IN_TOTAL, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
-    metrics = make_metrics(app, streams)
+    metrics = _make_metrics(app, streams)
     sessions = Sessions(records, app.clock, tokens.holder, _device(settings))
-    look = Shared(partial(health, app))
+    health = SharedCall(app.health.report)
     context = Context(
         service=app.service,
         uploads=app.uploads,
@@ -73,9 +85,9 @@ def web_server(app: App, port: int) -> WebServer:
         addresses=_addresses(settings, port, tokens, key),
         streams=streams,
         metrics=metrics,
-        health=look,
-        readiness=Shared(partial(readiness, app)),
-        workers=partial(workers, app),
+        health=health,
+        readiness=SharedCall(app.health.readiness),
+        workers=app.workers,
         bodies=BodyLimits(
             run_bytes=settings.limits.body_bytes,
             upload_bytes=settings.limits.upload_bytes,
@@ -87,14 +99,14 @@ def web_server(app: App, port: int) -> WebServer:
         reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
         audit=AuditTrail(store=app.store, clock=app.clock),
-        push=make_push(app, tokens, sessions),
+        push=_make_push(app, tokens, sessions),
     )
     pages = Pages(
         app.service,
         app.clock,
-        look,
+        health,
         app.store,
-        workers=None if app.fleet is None else partial(workers, app),
+        workers=None if app.fleet is None else app.workers,
         device=_device(settings),
     )
     mcp = McpFace(context, api(context), skill_tools=settings.mcp.skill_tools)
@@ -116,7 +128,7 @@ def web_server(app: App, port: int) -> WebServer:
             context.sessions.watch,
             mcp.serve,
             partial(uses.watch, tokens.digests),
-            *(() if app.exporter is None else (partial(send_metrics, app, metrics),)),
+            *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
         ),
     )
 
@@ -143,3 +155,102 @@ def _flush(context: Context, tokens: TokenDirectory) -> None:
 def _device(settings: Settings) -> Lifetime:
     server = settings.server
     return Lifetime(idle=timedelta(days=server.device_idle_days), max_age=timedelta(days=server.device_days))
+
+
+def _make_push(app: App, tokens: TokenDirectory, sessions: Sessions) -> Push:
+    """The program's notifications use it from now on."""
+    settings, notifications = app.settings, app.notifications
+    assert notifications is not None, "only a server has an HTTP side"
+    subscriptions = Subscriptions(app.records, app.clock, holder=tokens.holder, is_session=sessions.has)
+    secret = app.records.secret("push-key")
+
+    @functools.cache
+    def key() -> ServerKey:
+        # Most servers have no devices, and the library takes a while to import.
+        from askback.notifications.encryption import ServerKey
+
+        return ServerKey(secret=secret, contact=_contact(settings))
+
+    channel = PushChannel(
+        devices=subscriptions,
+        key=key,
+        shows_text=settings.notifications.push_text,
+        run=app.store.get,
+        reminders=reminders_of(WebhookKind.PUSH, None, settings.notifications.reminders.policy),
+    )
+    notifications.push = channel
+    return Push(
+        subscriptions=subscriptions,
+        channel=channel,
+        changed=notifications.register,
+        allow_private=settings.notifications.allow_private,
+        clock=app.clock,
+    )
+
+
+def _contact(settings: Settings) -> str:
+    public_url = settings.server.public_url
+    if settings.notifications.push_contact is not None:
+        return settings.notifications.push_contact
+    # A push service accepts no other scheme.
+    return public_url if public_url is not None and public_url.startswith("https://") else _NO_CONTACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkerSite:
+    application: ASGIApp
+    tasks: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+    """What runs while the worker does."""
+
+
+def worker_site(app: App) -> WorkerSite:
+    metrics = _make_metrics(app)
+    application = worker_application(
+        health=SharedCall(app.health.report),
+        readiness=SharedCall(app.health.readiness),
+        metrics=metrics,
+        find=make_tokens(app.settings, app.records, app.clock),
+        failures=FailedSignIns(app.settings.server.failed_sign_ins),
+    )
+    sending = () if app.exporter is None else (partial(_send_metrics, app, metrics),)
+    return WorkerSite(application=application, tasks=sending)
+
+
+def _make_metrics(app: App, streams: Streams | None = None) -> Metrics:
+    exporter, fleet = app.exporter, app.fleet
+    metrics = Metrics(
+        Gauges(
+            slots_total=app.slots.total if app.role.executes else 0,
+            slots_taken=lambda: app.slots.taken,
+            workers=lambda: 1 if fleet is None else len(fleet.working),
+            streams=lambda: 0 if streams is None else streams.count,
+            loop_lag_sec=lambda: app.health.loop_lag_sec,
+            warm_processes=lambda: app.warm.count,
+            warm_bytes=lambda: app.warm.memory_bytes,
+            warm_replies=lambda: {"hit": app.warm.hits, "miss": app.warm.misses},
+            prewarmed_processes=lambda: app.prewarming.count,
+            prewarmed_starts=lambda: {"hit": app.prewarming.hits, "miss": app.prewarming.misses},
+            warm_drops=lambda: {reason: app.warm.drops[reason] for reason in DropReason},
+            spans=lambda: {} if exporter is None else exporter.counts,
+        ),
+        run_labels=app.settings.telemetry.metric_labels,
+    )
+    if streams is not None:
+        streams.measure_lag = metrics.event_lag.observe
+    app.observer.measure_commit = metrics.commit.observe
+    app.observer.add(metrics.observe)
+    return metrics
+
+
+async def _send_metrics(app: App, metrics: Metrics) -> None:
+    """Send the metrics to the collector again and again, and once more at the end."""
+    exporter = app.exporter
+    assert exporter is not None
+    try:
+        while True:
+            await asyncio.sleep(app.settings.telemetry.metrics_sec)
+            if app.role.serves:
+                await metrics.refresh(app.store)
+            exporter.send_metrics(tuple(metrics.registry.collect()))
+    finally:
+        exporter.send_metrics(tuple(metrics.registry.collect()))

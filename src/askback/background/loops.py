@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import is_outage, shortage
+
+T = TypeVar("T")
 
 LONGEST_PAUSE_SEC = 10.0
 
@@ -73,6 +75,19 @@ def keep_trying_in_thread(
         except Exception as error:
             OUTAGES.failed(log, failing, error, is_bug=not is_outage(error))
             closing.wait(pauses.next_sec())
+
+
+class SharedCall(Generic[T]):
+    """A call that anybody can make at any time: those who make it while it is under way get the same result."""
+
+    def __init__(self, call: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._call = call
+        self._calling: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        if self._calling is None or self._calling.done():
+            self._calling = asyncio.get_running_loop().create_task(self._call())
+        return await asyncio.shield(self._calling)
 
 
 def start_thread(target: Callable[..., object], *args: Any, name: str) -> threading.Thread:

@@ -28,8 +28,7 @@ def audited(
     `check` may refuse the write before it begins.
     """
     from askback.app import now
-    from askback.app.data_folder import prepare_data_folder
-    from askback.app.database import open_store
+    from askback.app.storage import open_store, prepare_data_folder
 
     async def main() -> T:
         prepare_data_folder(settings.data_dir, serving=False)

@@ -49,7 +49,7 @@ def _settings(given: dict[str, Any]) -> Settings:
 def _skills(given: dict[str, Any], incomplete: str) -> Iterable[CompletionItem]:
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="dir")]
-    from askback.app.database import shelf_of
+    from askback.app.storage import shelf_of
     from askback.skills.front_matter import FILE
     from askback.skills.library import DEMO, Library
 
@@ -92,7 +92,7 @@ def _found(given: dict[str, Any], *states: str) -> Iterable[CompletionItem]:
     if given.get("url") or client_environment()[0]:
         server = find(settings, given.get("url"), given.get("token"))
         return [] if server is None else _of_server(server.url, server.token, states)
-    from askback.app.database import DATABASE, postgres_address
+    from askback.app.storage import DATABASE, postgres_address
 
     address = postgres_address(settings)
     return _of_folder(settings.data_dir / DATABASE, states) if address is None else _of_postgres(address, states)

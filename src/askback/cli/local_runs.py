@@ -97,9 +97,7 @@ class LocalRuns:
 
     async def workers(self) -> Sequence[Worker]:
         """The programs that execute runs. This one does not count."""
-        from askback.app.health import workers
-
-        return await workers(self._app)
+        return await self._app.workers()
 
     async def cancel(self, run_id: str) -> Run:
         run = await self._service.cancel(run_id, by=system_user())

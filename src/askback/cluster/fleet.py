@@ -17,12 +17,17 @@ import msgspec
 
 from askback.background.loops import keep_trying
 from askback.catalog.probes import Installed
+from askback.cluster.instances import Programs
 from askback.cluster.slots import Slots
+from askback.core.instances import Instance, InstanceKind
 from askback.core.queue import Shares
 from askback.engines.base import Probe
+from askback.wire import server as wire
+from askback.wire.base import utc
 
 log = logging.getLogger(__name__)
 
+_EXECUTE = (InstanceKind.SERVER, InstanceKind.WORKER)
 REFRESH_SEC = 2.0
 _SLOT_REASONS = ("starting", "engine_slots", "slots")
 _REASONS = (*_SLOT_REASONS, "unready")
@@ -105,6 +110,53 @@ class FleetWorker:
         if self.offer.draining:
             return WorkerState.DRAINING
         return WorkerState.UNREADY if self.offer.problem else WorkerState.ALIVE
+
+
+async def read_workers(programs: Programs) -> Sequence[FleetWorker]:
+    """The programs that execute runs which belong to nobody in particular."""
+    found = [worker_of(each) for each in await programs.known() if each.facts.kind in _EXECUTE]
+    return [each for each in found if each.offer.slots]
+
+
+def worker_of(program: Instance) -> FleetWorker:
+    facts = program.facts
+    return FleetWorker(
+        name=program.name,
+        kind=facts.kind,
+        host=facts.host,
+        pid=facts.pid,
+        version=facts.version,
+        started_at=program.started_at,
+        alive=program.alive,
+        offer=Offer.read(facts.offer),
+    )
+
+
+def worker_view(worker: FleetWorker) -> wire.Worker:
+    offer = worker.offer
+    return wire.Worker(
+        name=worker.name,
+        kind=worker.kind,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        state=worker.state,
+        labels=dict(offer.labels),
+        slots=wire.Slots(total=offer.slots, taken=offer.taken),
+        engines=tuple(
+            wire.WorkerEngine(
+                name=name,
+                version=each.probe.version,
+                interactive_profile=each.probe.kind,
+                signed_in=each.signed_in,
+                slots=each.slots,
+                taken=each.taken,
+            )
+            for name, each in sorted(offer.engines.items())
+        ),
+        started_at=utc(worker.started_at),
+        problem=offer.problem or None,
+    )
 
 
 class Fleet:

@@ -10,10 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from enum import StrEnum
 from typing import Protocol
 
-from askback.core.instances import Instance, InstanceFacts
+from askback.core.instances import Instance, InstanceFacts, InstanceKind
 from askback.core.runs import SHARED
+
+
+class Role(StrEnum):
+    """What an instance does: serve the API, execute runs, or both."""
+
+    COMMAND = "command"
+    """Executes its own runs, and ends with them."""
+    SERVER = "server"
+    """Serves the API, and executes runs that any server or worker may execute."""
+    API_SERVER = "api_server"
+    """Serves the API, and executes nothing."""
+    WORKER = "worker"
+    """Executes runs that any server or worker may execute, and serves no API."""
+
+    @property
+    def kind(self) -> InstanceKind:
+        """What the others see of the role."""
+        match self:
+            case Role.COMMAND:
+                return InstanceKind.COMMAND
+            case Role.WORKER:
+                return InstanceKind.WORKER
+            case Role.SERVER | Role.API_SERVER:
+                return InstanceKind.SERVER
+
+    @property
+    def serves(self) -> bool:
+        return self in (Role.SERVER, Role.API_SERVER)
+
+    @property
+    def executes(self) -> bool:
+        return self is not Role.API_SERVER
+
+    @property
+    def uses_shared_queue(self) -> bool:
+        """Whether its runs are in the queue that all servers and workers share, and so may be executed by any of them."""
+        return self is not Role.COMMAND
 
 
 class Programs(Protocol):
@@ -114,3 +152,24 @@ class OwnRuns(Collection[str]):
 
     def __len__(self) -> int:
         return 1
+
+
+async def disagreements(programs: Programs) -> Sequence[str]:
+    """What this program has set otherwise than those that run already, and must be the same."""
+    others = [each.facts for each in await programs.living() if each.name != programs.name]
+    return [problem for each in others for problem in differences(programs.facts, each)]
+
+
+def differences(own: InstanceFacts, other: InstanceFacts) -> Iterator[str]:
+    if own.lease_sec is None or other.lease_sec is None:
+        # Of a version that does not say what it has set.
+        return
+    where = f"for the {other.kind} on {other.host} (pid {other.pid}); set the same on all machines"
+    if own.lease_sec != other.lease_sec:
+        yield f"fleet.lease_sec is {own.lease_sec:g} here, and {other.lease_sec:g} {where}"
+    if own.kind is not InstanceKind.SERVER or other.kind is not InstanceKind.SERVER:
+        return
+    if own.public_url != other.public_url:
+        yield f"server.public_url is {own.public_url or 'not set'} here, and {other.public_url or 'not set'} {where}"
+    elif own.public_url is not None and None not in (own.port, other.port) and own.port != other.port:
+        yield f"server.port is {own.port} here, and {other.port} {where}"

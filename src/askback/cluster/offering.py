@@ -1,15 +1,17 @@
-"""What this program offers to others: the engines that it has, and its slots. Watches for engines that come and go."""
+"""What this instance offers to others: the engines that it has, and its slots. Watches for engines that come and go."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from askback.background.loops import keep_trying
 from askback.background.outages import OUTAGES
 from askback.catalog.probes import EngineSetup, Installed, Probes
-from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer
+from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer, WorkerState, read_workers
+from askback.cluster.instances import Programs
 from askback.cluster.slots import Slots
 from askback.core.errors import is_outage
 from askback.engines.registry import Engines
@@ -17,7 +19,7 @@ from askback.engines.registry import Engines
 log = logging.getLogger(__name__)
 
 _LOOK_SEC = 5.0
-_TELL_SEC = 0.5
+_PUBLISH_SEC = 0.5
 
 
 class Offering:
@@ -26,6 +28,7 @@ class Offering:
     def __init__(
         self,
         *,
+        programs: Programs,
         engines: Engines,
         setups: Mapping[str, EngineSetup],
         probes: Probes,
@@ -34,10 +37,9 @@ class Offering:
         labels: Mapping[str, str],
         draining: Callable[[], bool],
         problem: Callable[[], str | None],
-        publish: Callable[[Offer], None],
-        count: Callable[[], Awaitable[int]],
-        changed: Callable[[], None],
+        engines_changed: Callable[[], None],
     ) -> None:
+        self._programs = programs
         self._engines = engines
         self._setups = setups
         self._probes = probes
@@ -46,11 +48,7 @@ class Offering:
         self._labels = dict(labels)
         self._draining = draining
         self._problem = problem
-        self._publish = publish
-        self._count = count
-        """The slots of all programs that start turns."""
-        self._changed = changed
-        """Called when it has other engines than before."""
+        self._engines_changed = engines_changed
         self._found: dict[str, Installed] = {}
         self._look()
 
@@ -64,16 +62,26 @@ class Offering:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_trying(self._watch, log, "the installed engines cannot be looked for"))
-            group.create_task(self._tell())
+            group.create_task(self._publish())
             group.create_task(keep_trying(self._count_slots, log, "the slots of other programs cannot be counted"))
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         while True:
-            self._publish(self.current)
-            await asyncio.sleep(_TELL_SEC)
+            offer = make_offer(
+                self._slots,
+                self._found,
+                labels=self._labels,
+                draining=self._draining(),
+                problem=self._problem(),
+            )
+            self._programs.update(replace(self._programs.facts, offer=offer.document))
+            await asyncio.sleep(_PUBLISH_SEC)
 
     async def _count_slots(self) -> None:
-        self._slots.everywhere = max(self._slots.total, await self._count())
+        """The slots of all instances that start turns are shared among tokens."""
+        workers = await read_workers(self._programs)
+        working = sum(each.offer.slots for each in workers if each.state is WorkerState.ALIVE)
+        self._slots.everywhere = max(self._slots.total, working)
         await asyncio.sleep(REFRESH_SEC)
 
     async def _watch(self) -> None:
@@ -84,7 +92,7 @@ class Offering:
         await asyncio.to_thread(self._look)
         if self._slots.only != before:
             log.info("turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ())))
-            self._changed()
+            self._engines_changed()
 
     async def _probe(self, name: str) -> None:
         try:
@@ -98,22 +106,29 @@ class Offering:
         if found is not None:
             self._found[name] = found
 
-    @property
-    def current(self) -> Offer:
-        return Offer(
-            slots=self._slots.total,
-            taken=self._slots.taken,
-            engines={name: self._engine(name, found) for name, found in sorted(self._found.items())},
-            labels=self._labels,
-            draining=self._draining(),
-            problem=self._problem() or "",
-        )
 
-    def _engine(self, name: str, found: Installed) -> EngineOffer:
-        return EngineOffer(
-            path=found.path,
-            probe=found.probe,
-            signed_in=found.signed_in,
-            slots=self._slots.limit(name),
-            taken=self._slots.taken_by(name),
-        )
+def make_offer(
+    slots: Slots,
+    installed: Mapping[str, Installed],
+    *,
+    labels: Mapping[str, str],
+    draining: bool,
+    problem: str | None,
+) -> Offer:
+    return Offer(
+        slots=slots.total,
+        taken=slots.taken,
+        engines={
+            name: EngineOffer(
+                path=found.path,
+                probe=found.probe,
+                signed_in=found.signed_in,
+                slots=slots.limit(name),
+                taken=slots.taken_by(name),
+            )
+            for name, found in sorted(installed.items())
+        },
+        labels=labels,
+        draining=draining,
+        problem=problem or "",
+    )

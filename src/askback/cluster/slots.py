@@ -10,9 +10,13 @@ from askback.core.queue import UNLIMITED, Shares
 
 class Slots:
     def __init__(
-        self, total: int, per_engine: Mapping[str, int], share: Callable[[int], Shares] = lambda total: UNLIMITED
+        self,
+        total: int,
+        per_engine: Mapping[str, int],
+        share: Callable[[int], Shares] = lambda total: UNLIMITED,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`share` divides a number of slots among tokens."""
+        """`share` divides a number of slots among tokens. `ready`: whether this machine can start processes at all."""
         self.total = total
         self.everywhere = total
         """The slots of all programs together, as far as it is known."""
@@ -22,8 +26,7 @@ class Slots:
         self._taken: Counter[str] = Counter()
         self.only: frozenset[str] | None = None
         """The engines of which this program starts processes; None: all."""
-        self.ready = True
-        """Whether this machine can start processes at all."""
+        self._ready = ready
 
     @property
     def free(self) -> int:
@@ -65,7 +68,7 @@ class Slots:
     def reason(self, engine: str, token: str | None = None) -> str:
         """Why a queued run of this engine does not run yet: the machine is not ready, its token has as many slots as it may
         have, there is no free slot, or none for the engine, or it is about to start."""
-        if not self.ready:
+        if not self._ready():
             return "unready"
         share = self.shares.of(token)
         if share is not None and self.held_by(token) >= share:

@@ -16,6 +16,7 @@ from datetime import datetime
 
 from askback.background.loops import keep_trying
 from askback.background.pools import Pools
+from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesKept
@@ -24,7 +25,6 @@ from askback.engines.registry import Engines
 from askback.process.locks import FileLock
 from askback.skills.library import Library
 from askback.store.base import Store, move
-from askback.worker.turn.keeping import ONLY_HERE
 from askback.worker.turn.prepare import turn_name
 from askback.workspace.archives import HomeBusy, Homes, NotKept
 from askback.workspace.layout import Workspace

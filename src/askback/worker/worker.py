@@ -26,8 +26,7 @@ from askback.core.signals import (
 from askback.process.warm import DropReason, Parked
 from askback.store.base import UNKNOWN_RUN, StaleWrite, move
 from askback.store.turns import Room, Ticket
-from askback.worker.fitness import Fitness
-from askback.worker.interruption import Interruptions
+from askback.worker.machine import MachineHealth
 from askback.worker.prewarm import Prewarming
 from askback.worker.run_control import RunControl, StopReason
 from askback.worker.turn.context import TurnContext
@@ -54,7 +53,7 @@ class Worker:
         slots: Slots,
         context: TurnContext,
         prewarming: Prewarming,
-        fitness: Fitness,
+        machine: MachineHealth,
     ) -> None:
         self._name = name
         self._owners = owners
@@ -64,8 +63,7 @@ class Worker:
         self._clock = context.clock
         self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._prewarming = prewarming
-        self._fitness = fitness
-        self._interruptions = Interruptions(fitness, context.clock)
+        self._machine = machine
         self._active: dict[str, RunControl] = {}
         self._executing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -84,7 +82,7 @@ class Worker:
     @property
     def problem(self) -> RefusalCode | None:
         """Why no runs are claimed for now."""
-        return self._fitness.problem
+        return self._machine.problem
 
     @property
     def active(self) -> frozenset[str]:
@@ -147,6 +145,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 services = (
                     self._listen(changes.wait),
+                    self._look_again_when_well(),
                     self._queue.tend(self._wake.set),
                     self._warm.pool.watch(),
                     self._prewarming.refill(group),
@@ -162,6 +161,11 @@ class Worker:
             changes.close()
             await self._queue.close()
             self.ended.set()
+
+    async def _look_again_when_well(self) -> None:
+        while True:
+            await self._machine.recovered()
+            self.look_again()
 
     async def _listen(self, wait: Callable[[], Awaitable[Mapping[str, Run | None]]]) -> None:
         while True:
@@ -212,7 +216,7 @@ class Worker:
 
     @property
     def _claims(self) -> bool:
-        return not (self.draining or self._suspended or self._fitness.problem)
+        return not (self.draining or self._suspended or self._machine.problem)
 
     def _room(self) -> Room:
         engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
@@ -369,11 +373,11 @@ class Worker:
 
     async def _one_turn(self, run: Run, executor: RunExecutor) -> Run:
         try:
-            signal: Signal = await self._interruptions.checked(run, await executor.turn(run))
+            signal: Signal = await self._machine.classify_result(run, await executor.turn(run))
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"this worker no longer holds run {run.id}") from lost
         except* Exception as fault:
-            signal = await self._interruptions.of(run, _innermost(fault))
+            signal = await self._machine.classify_exception(run, _innermost(fault))
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
         ended = await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
         await self._drop_kept(run, ended)
@@ -431,7 +435,7 @@ class Worker:
         if run.cancel_requested or run.expired:
             return ProcessTreeEnded(epoch=run.epoch, at=self._clock())
         if run.state is RunState.RUNNING:
-            return await self._interruptions.of(run, fault)
+            return await self._machine.classify_exception(run, fault)
         return ProcessLost(epoch=run.epoch, at=self._clock())
 
 

@@ -57,7 +57,7 @@ def upgrade(settings: Settings, as_json: bool, force: bool) -> int:
 
     Older programs keep working: a step that they could not work with waits until none of them is alive.
     """
-    from askback.app.database import postgres_address
+    from askback.app.storage import postgres_address
 
     address = postgres_address(settings)
     if address is None:
@@ -102,7 +102,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
     Runs, questions, tokens, sessions, skills and keys become rows; the files of runs stay in the folder. No program may
     use the folder meanwhile. Afterwards, use it with the database.
     """
-    from askback.app.database import DATABASE, postgres_address, record_kinds
+    from askback.app.storage import DATABASE, postgres_address, record_kinds
 
     address = postgres_address(settings)
     if address is None:
@@ -149,7 +149,7 @@ def _no_progress(table: str, copied: int, total: int) -> None:
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:
-    from askback.app.database import postgres_address
+    from askback.app.storage import postgres_address
 
     address = postgres_address(settings)
     if address is None:

@@ -61,7 +61,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 async def _database(app: App) -> Finding:
-    from askback.app.database import refuse_forgotten
+    from askback.app.storage import refuse_forgotten
     from askback.core.errors import Unavailable
 
     try:
@@ -109,7 +109,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
 
 
 async def _files(app: App) -> Finding | None:
-    from askback.app.files_report import examine, try_out
+    from askback.app.files import examine, files_at, given_address
     from askback.core.errors import Unavailable
 
     report = await examine(app.settings, app.store)
@@ -123,7 +123,7 @@ async def _files(app: App) -> Finding | None:
         advice = "if it is a share, mount it first"
         return Finding(what="files", ok=None, message=message, advice=advice, warning=True)
     try:
-        await try_out(app.settings)
+        await files_at(given_address(app.settings)).check()
     except Unavailable as error:
         advice = "check the permissions: docs/guides/files.md"
         return Finding(what="files", ok=False, message=error.message, advice=advice)
@@ -218,14 +218,14 @@ def _access(data_dir: Path) -> Iterator[Finding]:
 
 def _telemetry(settings: Settings) -> Iterator[Finding]:
     """Whether the collector can be reached, if there should be one. Nothing is sent to it."""
-    from askback.app.telemetry import INSTALL, missing_package
+    from askback.app.opening import INSTALL_OTEL, lacks_opentelemetry
 
     endpoint = settings.telemetry.otlp_endpoint
     if endpoint is None:
         return
-    if missing_package():
+    if lacks_opentelemetry():
         message = f"OpenTelemetry is not installed, but traces and metrics are to be sent to {endpoint}"
-        yield Finding(what="telemetry", ok=False, message=message, advice=INSTALL)
+        yield Finding(what="telemetry", ok=False, message=message, advice=INSTALL_OTEL)
         return
     address = urlsplit(endpoint)
     port = address.port or (443 if address.scheme == "https" else 80)

@@ -14,7 +14,7 @@ from askback.text.formatting import count
 
 if TYPE_CHECKING:
     from askback.app import App
-    from askback.app.files_report import ContentReport, FilesReport
+    from askback.cluster.file_store import ContentReport, FilesReport
     from askback.settings.model import Settings
     from askback.store.file_store import StoredRunCount
 
@@ -56,18 +56,19 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
     Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
     removes the files that only the other knows. No server or worker may be running.
     """
-    from askback.app.files import files_at
-    from askback.app.files_report import adopt, given_address
+    from askback.app.files import files_at, given_address
+    from askback.cluster.file_store import adopt
 
     async def change(app: App) -> dict[str, Any]:
-        place, recorded = files_at(given_address(app.settings)).place, await app.store.file_store()
+        files, recorded = files_at(given_address(app.settings)), await app.store.file_store()
+        place = files.place
         runs = count((await app.store.count_stored_runs()).stored, "waiting or queued run")
         if not yes:
             output.to_stderr(
                 f"{place} would be used for the files of {runs}; those that are not there are lost. Repeat it with --yes"
             )
             return {"changed": False, "id": None if recorded is None else recorded.id}
-        adopted = await adopt(app.settings, app.store)
+        adopted = await adopt(app.store, files)
         output.to_stderr(f"✔ {place} ({adopted}) belongs to this database now")
         return {"changed": True, "id": adopted}
 
@@ -157,15 +158,16 @@ def _status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _examined(app: App) -> _Status:
-    from askback.app.database import postgres_address
-    from askback.app.files_report import examine, examine_contents
+    from askback.app.files import examine, files_at, given_address
+    from askback.app.storage import postgres_address
+    from askback.cluster.file_store import report_contents
     from askback.core.errors import Unavailable
 
     settings, store, contents, others_wait = app.settings, app.store, None, None
     report, runs = await examine(settings, store), await store.count_stored_runs()
     if report.problem is None and report.place is not None:
         try:
-            contents = await examine_contents(settings, store)
+            contents = await report_contents(store, files_at(given_address(settings)))
         except Unavailable as error:
             report = replace(report, problem=error.message)
         if postgres_address(settings) is not None:

@@ -223,9 +223,7 @@ async def _answer_here(
 
 async def _has_worker(app: App, engine: str) -> bool:
     """Whether a server or worker that is alive has the engine. With SQLite there is none: its server would be asked."""
-    from askback.app.health import workers
-
-    alive = [each for each in await workers(app) if each.state not in ("draining", "gone")]
+    alive = [each for each in await app.workers() if each.state not in ("draining", "gone")]
     return any(engine == offered.name for each in alive for offered in each.engines)
 
 

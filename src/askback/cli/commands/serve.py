@@ -30,8 +30,8 @@ from askback.cli.listening import (
 if TYPE_CHECKING:
     import uvicorn
 
-    from askback.app.roles import Role
     from askback.app.server import WebServer
+    from askback.cluster.instances import Role
     from askback.settings.model import Settings
 
 log = logging.getLogger("askback")
@@ -60,8 +60,9 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     """Serve the HTTP API and the page, and execute runs, until stopped. Everything but /healthz and /readyz requires a
     token.
     """
-    from askback.app.roles import Role, check_database
+    from askback.app.opening import check_database
     from askback.cli.exit_codes import run_async
+    from askback.cluster.instances import Role
     from askback.settings.model import unknown_variables
 
     if host == "":
@@ -80,8 +81,8 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
 
 async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     from askback.app import opened
-    from askback.app.programs import disagreements
     from askback.app.server import web_server
+    from askback.cluster.instances import disagreements
     from askback.http.protocol import AcceptFaults, Connections
     from askback.process.isolation import release_large_blocks
 

@@ -70,7 +70,7 @@ def _sessions(settings: Settings) -> Sessions:
     from askback.access.grants import Grant
     from askback.access.sessions import Sessions
     from askback.app import now
-    from askback.app.database import open_records
+    from askback.app.storage import open_records
 
     # Only the server knows its current main token.
     return Sessions(open_records(settings), now, lambda _: Grant(name="", scopes=frozenset()))
@@ -80,7 +80,7 @@ def _active(settings: Settings) -> list[Session]:
     """Without those whose token was revoked or has expired."""
     from askback.access.tokens import Tokens
     from askback.app import now
-    from askback.app.database import open_records
+    from askback.app.storage import open_records
 
     tokens = Tokens(open_records(settings), now)
     found = _sessions(settings).all()

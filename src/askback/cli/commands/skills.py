@@ -64,8 +64,8 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id. `trip-planner` is the skill of the demo."""
     from askback.app import open_library
-    from askback.app.files import refuse_without_files
     from askback.cli.audited import audited
+    from askback.cluster.file_store import refuse_without_files
     from askback.core.access import Action
 
     package = audited(

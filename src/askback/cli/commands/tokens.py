@@ -119,7 +119,7 @@ def revoke(settings: Settings, as_json: bool, name: str) -> int:
 def _tokens(settings: Settings) -> Tokens:
     from askback.access.tokens import Tokens
     from askback.app import now
-    from askback.app.database import open_records
+    from askback.app.storage import open_records
 
     return Tokens(open_records(settings), now)
 
@@ -127,7 +127,7 @@ def _tokens(settings: Settings) -> Tokens:
 def _uses(settings: Settings) -> TokenUses:
     from askback.access.token_uses import TokenUses
     from askback.app import now
-    from askback.app.database import open_records
+    from askback.app.storage import open_records
 
     return TokenUses(open_records(settings), now)
 

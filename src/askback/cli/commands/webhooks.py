@@ -60,7 +60,7 @@ def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
     It needs no server. The result is that of the receiver: a mail server or a push service may still lose the message.
     """
     from askback.app import delivery_policy, now
-    from askback.app.telegram import trial_channels
+    from askback.app.notifications import trial_channels
     from askback.notifications.trial import Trials
 
     policy = delivery_policy(settings)

@@ -67,8 +67,9 @@ def command(
     SIGTERM or Ctrl-C: no more turns are started, and those in progress have `worker.drain_sec` to end. A second one
     puts them back into the queue at once.
     """
-    from askback.app.roles import Role, check_database
+    from askback.app.opening import check_database
     from askback.cli.exit_codes import run_async
+    from askback.cluster.instances import Role
     from askback.core.labels import read_labels
     from askback.settings.model import unknown_variables
 
@@ -95,9 +96,8 @@ def command(
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
     from askback.app import opened
-    from askback.app.programs import disagreements
-    from askback.app.roles import Role
-    from askback.app.worker import worker_site
+    from askback.app.server import worker_site
+    from askback.cluster.instances import Role, disagreements
     from askback.http.protocol import AcceptFaults, Connections
     from askback.process.isolation import release_large_blocks
 

@@ -19,7 +19,7 @@ from askback.process.warm import WarmPool
 from askback.runs.secrets import RunSecrets
 from askback.skills.library import Library
 from askback.store.base import Store
-from askback.worker.store_watch import StoreWatch
+from askback.worker.machine import MachineHealth
 from askback.worker.turn.early_saves import EarlySaves
 from askback.worker.turn.shortage import Shortage
 from askback.workspace.archives import Homes
@@ -62,9 +62,9 @@ class TurnContext:
     clock: Callable[[], datetime]
     pools: Pools
     warm: WarmPool
+    machine: MachineHealth
     homes: Homes | None = None
     """None: the files of runs are only on this machine."""
-    store_watch: StoreWatch | None = None
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)
@@ -74,8 +74,3 @@ class TurnContext:
     @property
     def secrets(self) -> RunSecrets:
         return RunSecrets(library=self.library, workspaces=self.workspaces, pools=self.pools, homes=self.homes)
-
-    def note_files_failure(self, message: str) -> None:
-        """The file store could not be used: no further turn starts here until it can."""
-        if self.store_watch is not None:
-            self.store_watch.failed(message)

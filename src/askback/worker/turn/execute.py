@@ -23,13 +23,14 @@ from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
 from askback.process.child import NotFrozen
 from askback.store.base import move
+from askback.worker.machine import REASONS
 from askback.worker.run_control import RunControl, StopReason
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.deferring import note_deferred
 from askback.worker.turn.early_saves import SETTLE_SEC
 from askback.worker.turn.file_names import mask_names
 from askback.worker.turn.holding import after_question, instruct
-from askback.worker.turn.keeping import FILES_UNAVAILABLE, SessionGone, Unreachable, continue_live
+from askback.worker.turn.keeping import SessionGone, Unreachable, continue_live
 from askback.worker.turn.keeping import begin as begin_files
 from askback.worker.turn.keeping import keep as keep_files
 from askback.worker.turn.observe import EventFeed, TurnObserver
@@ -169,7 +170,9 @@ class RunExecutor:
         at = self._context.clock()
         if self._control.reason is StopReason.CANCEL:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=False, why=FILES_UNAVAILABLE)
+        if self._control.reason is None:
+            self._context.machine.files_failed("the file store cannot be used")
+        return TurnLost(epoch=run.epoch, at=at, counted=False, why=REASONS[RefusalCode.FILES_UNAVAILABLE])
 
     async def _new_process(self, run: Run) -> EngineProcess:
         if self._prewarmed is None:

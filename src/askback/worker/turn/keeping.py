@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from askback.background.outages import OUTAGES
+from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.engines.base import caches_of
+from askback.worker.machine import FILES_WORK, REASONS
 from askback.worker.run_control import RunControl, StopReason
-from askback.worker.store_watch import FILES_WORK
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.process import take_lock
 from askback.worker.turn.shortage import CannotStart
@@ -30,8 +31,6 @@ S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 PATIENCE_SEC = 5.0
 """How long the start of a turn waits for the file store before the run goes back to the queue, and its end if the program drains."""
 _RETRY_SEC = 1.0
-ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
-FILES_UNAVAILABLE = "the file store could not be used"
 
 
 class SessionGone(CannotStart):
@@ -66,7 +65,7 @@ async def _restore(context: TurnContext, homes: Homes, run: Run, control: RunCon
             OUTAGES.failed(log, "the files of a run cannot be restored", error, run=run.id)
             if error.code is RefusalCode.FILES_UNAVAILABLE:
                 failed = True
-                context.note_files_failure(error.message)
+                context.machine.files_failed(error.message)
         else:
             # Most turns need nothing from the store here, which says nothing about it.
             if failed:
@@ -115,13 +114,15 @@ async def keep(
         except Unavailable as error:
             OUTAGES.failed(log, "the files of a run cannot be stored, trying again", error, run=run.id)
             if error.code is RefusalCode.FILES_UNAVAILABLE:
-                context.note_files_failure(error.message)
+                context.machine.files_failed(error.message)
             await _pause(control)
             if control.reason is StopReason.CANCEL:
                 return replace(signal, kept=run.kept)
             if control.reason is not None or (control.draining and time.monotonic() - began >= PATIENCE_SEC):
                 await end_process()
-                return TurnLost(epoch=run.epoch, at=context.clock(), counted=False, why=FILES_UNAVAILABLE)
+                return TurnLost(
+                    epoch=run.epoch, at=context.clock(), counted=False, why=REASONS[RefusalCode.FILES_UNAVAILABLE]
+                )
 
 
 async def _pause(control: RunControl) -> None:

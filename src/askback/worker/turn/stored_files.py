@@ -104,7 +104,7 @@ async def when_available(
             if error.code is not RefusalCode.FILES_UNAVAILABLE:
                 raise
             OUTAGES.failed(log, f"the files of a run cannot be {done}, trying again", error, run=run.id)
-            context.note_files_failure(error.message)
+            context.machine.files_failed(error.message)
         with suppress(TimeoutError):
             await asyncio.wait_for(control.wait(), _RETRY_SEC)
         if control.reason is not None:

@@ -15,7 +15,7 @@ from askback.app import App
 from askback.core.errors import ErrorCode, RefusalCode, Unavailable
 from askback.core.runs import RunState
 from askback.fs.usable import problem_of
-from askback.worker import fitness
+from askback.worker import machine
 from support.data_folder import World, over, reach, run_async, submit, until
 
 FINISH = {"finish": {"colour": "red"}}
@@ -24,9 +24,9 @@ FULL = Unavailable(RefusalCode.DISK_FULL, "the disk is full")
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitness, "_FIRST_PAUSE_SEC", 0.02)
-    monkeypatch.setattr(fitness, "_LONGEST_PAUSE_SEC", 0.05)
-    monkeypatch.setattr(fitness, "LOOK_SEC", 0.05)
+    monkeypatch.setattr(machine, "_FIRST_PAUSE_SEC", 0.02)
+    monkeypatch.setattr(machine, "_LONGEST_PAUSE_SEC", 0.05)
+    monkeypatch.setattr(machine, "CHECK_SEC", 0.05)
 
 
 def fail_appends(app: App, times: int, fault: Exception, folder: Path | None = None) -> list[str]:
@@ -78,15 +78,15 @@ def test_a_fault_that_is_not_the_machine_s_ends_the_run_at_once(tmp_path: Path) 
                 run = await over(app, (await submit(app, skill)).id)
                 assert run.error is not None
                 assert (run.error.code, run.restarts) == (ErrorCode.INTERNAL_ERROR, 0)
-                assert app.fitness.problem is None
+                assert app.machine.problem is None
 
     run_async(main)
 
 
 @pytest.mark.contract("B-1")
 def test_no_turn_starts_in_a_pause_and_the_run_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitness, "_FIRST_PAUSE_SEC", 600.0)
-    monkeypatch.setattr(fitness, "_LONGEST_PAUSE_SEC", 600.0)
+    monkeypatch.setattr(machine, "_FIRST_PAUSE_SEC", 600.0)
+    monkeypatch.setattr(machine, "_LONGEST_PAUSE_SEC", 600.0)
     world = World(tmp_path)
     skill = world.skill([{"tool": {"name": "look"}}, FINISH])
 
@@ -98,7 +98,7 @@ def test_no_turn_starts_in_a_pause_and_the_run_says_why(tmp_path: Path, monkeypa
             queued = await reach(app, run.id, RunState.QUEUED)
             assert queued.restarts == 0
             assert app.service.queue_reason(queued) == "unready"
-            assert await app.fitness.look() is RefusalCode.STORE_UNUSABLE
+            assert await app.machine.check() is RefusalCode.STORE_UNUSABLE
             await until(lambda: app.slots.taken == 0)
 
     run_async(main)
