@@ -29,7 +29,6 @@ from suite import Stage, finish, question  # noqa: E402
 from askback.app import App  # noqa: E402
 from askback.catalog import probes  # noqa: E402
 from askback.engines import registry  # noqa: E402
-from askback.engines.base import WarmEngine  # noqa: E402
 from support.data_folder import over, until, waiting  # noqa: E402
 
 WARM = "warm_sec = 600\nwarm.min_free_memory = 0\nwarm.max_memory = 0\n"
@@ -93,7 +92,7 @@ def compare(asked: argparse.Namespace) -> report.Report:
     made = report.Report("warm_replies", "From a reply to the model's next request, in a warm process", "a new process")
     for name in asked.engines.split(","):
         engine = registry.get(name)
-        if not (isinstance(engine, WarmEngine) and engine.warm):
+        if not (engine.warm):
             continue
         try:
             ENGINES[name].find()

@@ -27,7 +27,6 @@ from warm_replies import (
     ModelDouble,
     NotInstalled,
     Stage,
-    WarmEngine,
     over,
     probes,
     registry,
@@ -100,7 +99,7 @@ def compare(asked: argparse.Namespace) -> report.Report:
     made = report.Report("warm_starts", title, "a new process")
     for name in asked.engines.split(","):
         engine = registry.get(name)
-        if not (isinstance(engine, WarmEngine) and engine.warm):
+        if not engine.warm:
             continue
         try:
             ENGINES[name].find()

@@ -26,7 +26,6 @@ from askback.core.errors import ErrorCode
 from askback.core.runs import Handle, Mode, ProfileKind
 from askback.engines import registry
 from askback.engines.base import (
-    AskToolEngine,
     AssistantMessage,
     CallResult,
     Completed,
@@ -36,7 +35,6 @@ from askback.engines.base import (
     HandleInvalid,
     Launch,
     Probe,
-    ResidentEngine,
     SessionNamed,
     Stream,
     ToolEnded,
@@ -164,6 +162,10 @@ class EngineContract:
     retries: ClassVar[Mapping[ErrorCode, tuple[Stream, str]]] = {}
     """What the program prints when it retries a failed request, by the code of the failure."""
 
+    def __init_subclass__(cls) -> None:
+        if "engine" in cls.__dict__:
+            cls.engine = registry.with_defaults(cls.engine)
+
     def is_success(self, line: bytes) -> bool:
         """Whether this line of stdout alone may end a turn successfully."""
         raise NotImplementedError
@@ -196,9 +198,8 @@ class EngineContract:
 
     def test_an_ask_tool_is_configured_if_the_engine_takes_one(self) -> None:
         tool = ("/usr/bin/python3", "-I", "/run/tool.py", "/run/tmp/ask.sock")
-        takes = isinstance(self.engine, AskToolEngine) and self.engine.takes_ask_tool
-        ways = [self.engine.launch]
-        ways += [self.engine.launch_resident] if isinstance(self.engine, ResidentEngine) else []
+        takes = self.engine.takes_ask_tool
+        ways = [self.engine.launch, *([self.engine.launch_resident] if self.engine.can_stay else [])]
         for launch in ways:
             configured = repr(launch(self.turn(ask_tool=tool)))
             assert all((word in configured) is takes for word in (tool[0], tool[2], tool[3]))
@@ -239,7 +240,7 @@ class EngineContract:
     def test_nothing_is_written_to_a_folder_of_the_user(self) -> None:
         turn = self.turn(users_cwd=True, cwd="/users/code", skill_dir="/run/work/skill")
         starts = [self.engine.launch(turn), self.engine.launch(replace(turn, handle=self.handle))]
-        if isinstance(self.engine, ResidentEngine):
+        if self.engine.can_stay:
             starts.append(self.engine.launch_resident(turn))
         for made in starts:
             assert not made.work_files, "pass them as variables, options, or files in the home"
@@ -306,7 +307,7 @@ class EngineContract:
         engine = self.engine
         if ProfileKind.STICKY_PROCESS not in engine.profiles:
             return
-        assert isinstance(engine, ResidentEngine), "STICKY_PROCESS needs launch_resident() and conversation()"
+        assert engine.can_stay, "STICKY_PROCESS needs launch_resident() and conversation()"
         assert engine.launch_resident(self.turn()).stdin == b""
         conversation = engine.conversation(self.turn())
         list(conversation.say("Do it."))

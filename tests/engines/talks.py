@@ -20,9 +20,9 @@ from askback.engines.base import (
     AssistantMessage,
     Completed,
     Conversation,
+    Engine,
     EngineEvent,
     Reply,
-    ResidentEngine,
     Send,
     SessionNamed,
     Stream,
@@ -45,9 +45,9 @@ def lines_of(folder: Path) -> list[tuple[str, bytes]]:
     return [(line[:1].decode(), line[2:]) for line in (folder / "talk").read_bytes().split(b"\n")[:-1]]
 
 
-def resident(name: str) -> ResidentEngine:
+def resident(name: str) -> Engine:
     engine = registry.get(name)
-    assert isinstance(engine, ResidentEngine)
+    assert engine.can_stay
     return engine
 
 

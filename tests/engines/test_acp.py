@@ -34,7 +34,8 @@ from askback.engines.base import (
     TurnFailed,
     TurnOver,
 )
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
+from askback.engines.protocols.acp import AcpConversation
+from askback.engines.protocols.acp_turn import Dialect
 
 ENGINES = ("gemini", "qwen", "opencode", "iflow")
 TALKS = [folder for folder in talks() if folder.parent.name in ENGINES]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import ErrorCode
-from askback.engines.base import Exit, version_in
+from askback.engines.base import Exit
 from askback.engines.failures import crashed, failure_of
+from askback.engines.launches import version_in
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
 
 

@@ -11,8 +11,8 @@ import pytest
 from recordings import turn_of
 
 from askback.engines import registry
-from askback.engines.base import Send, Stream
-from askback.engines.model_lists import MAX_MODELS, Model, ModelListingEngine, ModelQuery, NoModels
+from askback.engines.base import Model, ModelQuery, NoModels, Send, Stream
+from askback.engines.model_lists import MAX_MODELS
 
 LISTING = ("claude", "codex", "gemini", "opencode", "qwen")
 SESSION = {"sessionId": "1", "modes": {}}
@@ -20,7 +20,7 @@ SESSION = {"sessionId": "1", "modes": {}}
 
 def asked(name: str, **env: str) -> ModelQuery:
     engine = registry.get(name)
-    assert isinstance(engine, ModelListingEngine)
+    assert engine.lists_models
     return engine.model_query(replace(turn_of(engine, {}), env=env))
 
 
@@ -45,7 +45,7 @@ def acp(query: ModelQuery, models: object) -> None:
 
 
 def test_engines_that_list_their_models() -> None:
-    found = {name for name, engine in registry.engines().items() if isinstance(engine, ModelListingEngine)}
+    found = {name for name, engine in registry.engines().items() if engine.lists_models}
     assert found == set(LISTING)
 
 

@@ -35,6 +35,22 @@ def elsewhere():
 def other_name():
     return Scripted()
 
+PARTS = "title default_command install sign_in signed_in probe_calls read_probe launch parser handle_type handle_pattern"
+
+# Written before there was a base class.
+class Duck:
+    __slots__ = ()
+    name = "duck"
+    profiles = frozenset()
+    env_allow = config_names = credentials = ()
+    chosen_by_default = False
+
+for part in PARTS.split():
+    setattr(Duck, part, getattr(Scripted, part))
+
+def duck():
+    return Duck()
+
 def raises():
     raise RuntimeError("no licence")
 
@@ -96,6 +112,18 @@ def test_third_parties_add_engines_by_entry_point(offer: Offer) -> None:
     assert found["mine"].name == "mine"
     assert found.broken == {}
     assert list(found) == sorted(found)
+
+
+def test_an_engine_without_the_base_class_gets_its_defaults(offer: Offer) -> None:
+    offer(duck="their_engines:duck")
+    found = registry.engines()
+    assert found.broken == {}
+    engine = found["duck"]
+    assert (engine.title, engine.handle_pattern.pattern[:4]) == (registry.get("scripted").title, "ses-")
+    assert (engine.warm, engine.takes_ask_tool, engine.renewals, engine.chosen_by_default) == (False, False, (), False)
+    assert not engine.can_stay
+    assert not engine.lists_models
+    assert not engine.moves_sessions
 
 
 def test_the_configuration_of_every_engine_is_known(offer: Offer) -> None:

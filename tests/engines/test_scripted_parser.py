@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from askback.engines.base import AssistantMessage, Completed, Exit, SessionNamed, Stream, TurnFailed
-from askback.engines.messages import MAX_TEXT
+from askback.engines.parser import MAX_TEXT
 from askback.engines.scripted import ScriptedParser
 
 GOOD: list[dict[str, Any]] = [

@@ -20,7 +20,6 @@ from askback.engines.base import (
     Completed,
     Exit,
     Reply,
-    ResidentEngine,
     SessionNamed,
     Stream,
     TurnFailed,
@@ -239,7 +238,7 @@ def test_what_it_is_sent_and_cannot_use_is_passed_over(stage: Stage) -> None:
 
 
 def test_it_is_a_resident_engine() -> None:
-    assert isinstance(Scripted(), ResidentEngine)
+    assert Scripted().can_stay
     assert Scripted.profiles == {ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS}
 
 

@@ -12,7 +12,7 @@ from recordings import turn_of
 
 from askback.core.runs import ProfileKind
 from askback.engines import registry
-from askback.engines.base import Asked, Conversation, EngineEvent, Send, Stream, WarmEngine
+from askback.engines.base import Asked, Conversation, EngineEvent, Send, Stream
 
 WARM = ("claude", "codex", "gemini", "opencode", "qwen", "scripted")
 COLOUR = {"question": "Which colour?", "header": "Colour", "options": [{"label": "red"}, {"label": "blue"}]}
@@ -28,7 +28,7 @@ def feed(talk: Conversation, **message: Any) -> list[EngineEvent]:
 
 def conversation(name: str, *, may_ask: bool) -> Conversation:
     engine = registry.get(name)
-    assert isinstance(engine, WarmEngine)
+    assert engine.warm
     return engine.conversation(replace(turn_of(engine, {}), may_ask=may_ask))
 
 
@@ -52,7 +52,7 @@ def asking(name: str, *, may_ask: bool) -> list[EngineEvent]:
 
 @pytest.mark.contract("V-4")
 def test_these_engines_can_be_warm_and_no_others() -> None:
-    found = {name for name, each in registry.engines().items() if isinstance(each, WarmEngine) and each.warm}
+    found = {name for name, each in registry.engines().items() if each.warm}
     assert found == set(WARM)
     assert all(ProfileKind.RESUMABLE in registry.get(name).profiles for name in found)
 
@@ -80,6 +80,6 @@ def test_the_ask_tool_of_the_program_is_switched_off(name: str, option: str) -> 
     engine = registry.get(name)
     turn = turn_of(engine, {})
     turn = replace(turn, probe=replace(turn.probe, features=("exclude-tools",)))
-    assert isinstance(engine, WarmEngine)
+    assert engine.warm
     assert option in engine.launch_resident(replace(turn, may_ask=False)).argv
     assert option not in engine.launch_resident(turn).argv

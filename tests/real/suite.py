@@ -17,7 +17,6 @@ from engines_under_test import EngineUnderTest
 from askback.app import App
 from askback.core.runs import Run
 from askback.engines import registry
-from askback.engines.base import WarmEngine
 from askback.settings.model import Settings
 from support.data_folder import World, over, submit, waiting
 
@@ -46,7 +45,7 @@ asyncio.run(main())
 
 def can_be_warm(name: str) -> bool:
     engine = registry.get(name)
-    return isinstance(engine, WarmEngine) and engine.warm
+    return engine.warm
 
 
 def question(prompt: str = "Which colour?", interaction_id: str = "colour") -> str:

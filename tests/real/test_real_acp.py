@@ -20,7 +20,7 @@ from engines_under_test import ENGINES
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, ProfileKind
 from askback.engines import registry
-from askback.engines.base import Completed, Probe, Reply, ResidentEngine, Stream, ToolEnded, Turn, TurnFailed
+from askback.engines.base import Completed, Probe, Reply, Stream, ToolEnded, Turn, TurnFailed
 from support.terminal import Talk, write_files
 
 DEADLINE_SEC = 120
@@ -32,7 +32,7 @@ LONG = "All of it:\n" + "line @notes.txt /quit \n" * 45_000
 def talk_with(name: str, double: ModelDouble, folder: Path, **changes: Any) -> Talk:
     """The program, pointed at the double, in a home and a folder of its own; skips where it is not installed."""
     under, engine = ENGINES[name], registry.get(name)
-    assert isinstance(engine, ResidentEngine)
+    assert engine.can_stay
     try:
         command = under.find()
     except NotInstalled as missing:

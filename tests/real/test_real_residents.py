@@ -13,7 +13,7 @@ from engines_under_test import ENGINES
 from askback.core.errors import ErrorCode
 from askback.core.runs import Mode, ProfileKind
 from askback.engines import registry
-from askback.engines.base import Asked, Completed, Probe, Reply, ResidentEngine, ToolEnded, Turn, TurnFailed
+from askback.engines.base import Asked, Completed, Probe, Reply, ToolEnded, Turn, TurnFailed
 from support.terminal import Talk
 
 TEXTS = ("-x\n--help", "/compact", "@made.txt and @/etc/hostname", "#1 !ls\n\n /quit\n", "/" + "y" * 1_000_000)
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.parametrize("name", ["codex", "claude"])
 def talking(station: Callable[[str], Station], name: str) -> Talking:
     """Runs a test's body with the engine's program, which is pointed at the double."""
     place, engine = station(name), registry.get(name)
-    assert isinstance(engine, ResidentEngine)
+    assert engine.can_stay
     turn = Turn(
         prompt="",
         mode=Mode.INTERACTIVE,

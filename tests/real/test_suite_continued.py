@@ -10,7 +10,6 @@ from suite import Stage, finish, heard, question, reply_in
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import InheritedFiles, Origin, RunState
-from askback.engines.base import PortableEngine
 from askback.engines.registry import get
 from support.data_folder import over, waiting
 
@@ -32,7 +31,7 @@ def test_a_follow_up_continues_the_session_and_leaves_it_as_it_is(stage: Stage, 
             source = await over(app, asked.id)
             before = contents(stage.session_files(source))
             origin = Origin(run_id=source.id, files=InheritedFiles.WORKSPACE, session=True)
-            if not isinstance(get(stage.engine.name), PortableEngine):
+            if not get(stage.engine.name).moves_sessions:
                 with pytest.raises(Invalid) as refused:
                     await stage.submit(app, second, origin=origin)
                 assert refused.value.code is RefusalCode.ENGINE_UNSUITABLE
@@ -64,7 +63,7 @@ def test_a_follow_up_continues_the_session_and_leaves_it_as_it_is(stage: Stage, 
 @pytest.mark.contract("J-4", "H-11")
 @pytest.mark.cold_and_warm
 def test_a_fork_at_a_question_has_the_other_answer_once_and_the_first_never(stage: Stage, double: ModelDouble) -> None:
-    if not isinstance(get(stage.engine.name), PortableEngine):
+    if not get(stage.engine.name).moves_sessions:
         pytest.skip(f"a session of {stage.engine.name} cannot be continued by another run")
     skill = stage.skill()
     double.play(say(question()), say(question("Which size?", "size")), say(finish("red")))

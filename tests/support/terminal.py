@@ -15,10 +15,10 @@ from askback.core.interactions import Question
 from askback.engines.base import (
     Asked,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Reply,
-    ResidentEngine,
     Send,
     SessionNamed,
     Stream,
@@ -41,9 +41,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 class Talk:
     """`async with Talk(engine, turn, env) as talk: outcome = await talk.say("…")`. The program does not outlive it."""
 
-    def __init__(
-        self, engine: ResidentEngine, turn: Turn, env: Mapping[str, str], *, turn_timeout_sec: float = 60.0
-    ) -> None:
+    def __init__(self, engine: Engine, turn: Turn, env: Mapping[str, str], *, turn_timeout_sec: float = 60.0) -> None:
         self._launch = engine.launch_resident(turn)
         self._conversation = engine.conversation(turn)
         self._turn, self._env, self._timeout_sec = turn, env, turn_timeout_sec

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from askback.engines import registry
-from askback.engines.base import DEFAULT_CACHES, caches_of
+from askback.engines.base import DEFAULT_CACHES
 from askback.fs.archive_reader import ArchiveDamaged
 from askback.workspace.archives import KeptFolder
 from askback.workspace.layout import Workspace
@@ -47,7 +47,7 @@ def test_the_sign_in_of_no_engine_is_packed(workspace: Workspace) -> None:
     (workspace.home / "session.jsonl").write_text("the session")
     folder = KeptFolder(workspace)
     for engine in registry.engines().values():
-        folder.pack(caches_of(engine), over=False)
+        folder.pack(engine.all_caches, over=False)
         packed = content(folder)
         assert b"the session" in packed
         assert SECRET.encode() not in packed

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from askback.core.errors import ErrorCode
 from askback.core.runs import ProfileKind
 from askback.engines.base import (
     AssistantMessage,
     CallResult,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Launch,
     Probe,
     SessionNamed,
-    Stream,
     Turn,
     TurnFailed,
     TurnOver,
     session_of,
 )
-from askback.engines.failures import crashed, failure_of, stopped
-from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, text_at
+from askback.engines.failures import failure_of
+from askback.engines.parser import JsonLinesParser
+from askback.engines.protocols.json_lines import as_detail, text_at
 
 
-class Parrot:
+class Parrot(Engine):
     name = "parrot"
     title = "Parrot"
-    default_command: tuple[str, ...] = ("parrot",)
+    default_command = ("parrot",)
     install = "install it with: pip install askback-parrot"
-    handle_type = "session_id"
-    handle_pattern = re.compile(r"parrot-[0-9a-f]{32}", re.ASCII)
-    profiles = frozenset({ProfileKind.RESUMABLE})
-    chosen_by_default = False
-    env_allow: tuple[str, ...] = ("PARROT_KEY",)
-    config_names: tuple[str, ...] = (".parrot",)
-    credentials: tuple[str, ...] = (".parrot/key",)
     sign_in = "it needs no account"
+    handle_pattern = re.compile(r"parrot-[0-9a-f]{32}", re.ASCII)
+    chosen_by_default = False
+    env_allow = ("PARROT_KEY",)
+    config_names = (".parrot",)
+    credentials = (".parrot/key",)
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         return True
@@ -69,21 +68,18 @@ def engine() -> Parrot:
     return Parrot()
 
 
-class ParrotParser:
+class ParrotParser(JsonLinesParser):
     """Reads one turn. Only the event `end` is success."""
 
+    unknown_session = re.compile("no such session")
+
     def __init__(self, *, resuming: bool) -> None:
-        self._resuming = resuming
+        super().__init__(resuming=resuming)
         self._messages: list[str] = []
         self._ended = False
         self._failure = ""
-        self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            self._stderr.add(line)
-            return
-        event = decode_line(line) or {}
+    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         match text_at(event, "event"):
             case "session":
                 yield SessionNamed(value=text_at(event, "id"))
@@ -104,7 +100,4 @@ class ParrotParser:
             )
         if self._ended:
             return Completed(messages=tuple(self._messages))
-        words = as_detail(self._stderr.text)
-        if self._resuming and words is not None and "no such session" in words:
-            return TurnFailed(code=ErrorCode.SESSION_RESUME_FAILED, message="the parrot has forgotten", detail=words)
-        return stopped(ended, "", self._stderr.text) or crashed(ended, words)
+        return self._unfinished(ended)

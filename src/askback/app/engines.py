@@ -10,7 +10,7 @@ from askback.app.storage import credential_files, credential_variables
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import Invalid, RefusalCode
 from askback.engines import registry
-from askback.engines.base import AskToolEngine, Engine, WarmEngine
+from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.process.child import NotStarted, Spawner
 from askback.process.guardian import client
@@ -119,7 +119,7 @@ def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Eng
 
 
 def _check_prewarm(engines: Engines, settings: Settings) -> None:
-    able = [name for name, engine in engines.items() if isinstance(engine, WarmEngine) and engine.warm]
+    able = [name for name, engine in engines.items() if engine.warm]
     wanted = [name for name, given in settings.engines.items() if given.prewarm]
     problems = [
         f"{key_name(('engines', name, 'prewarm'))}: a process of {name} cannot be kept for another turn, so none is"
@@ -132,7 +132,7 @@ def _check_prewarm(engines: Engines, settings: Settings) -> None:
 
 
 def _check_ask_tool(engines: Engines, settings: Settings) -> None:
-    able = [name for name, engine in engines.items() if isinstance(engine, AskToolEngine) and engine.takes_ask_tool]
+    able = [name for name, engine in engines.items() if engine.takes_ask_tool]
     problems = [
         f"{key_name(('engines', name, 'ask_tool'))}: {name} takes no tool from Askback; leave it out, or use one of:"
         f" {', '.join(able)}"

@@ -10,7 +10,7 @@ from askback.catalog.probes import EngineSetup, EngineSource, Installed
 from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
-from askback.engines.base import Engine, Probe, ResidentEngine, Turn, WarmEngine
+from askback.engines.base import Engine, Probe, Turn
 from askback.engines.registry import Engines
 from askback.fs.copies import CopyLimits
 from askback.skills.package import SkillPackage
@@ -138,7 +138,7 @@ class EngineCatalog:
             probe=installed.probe,
         )
         launches = [engine.launch(turn)]
-        if isinstance(engine, ResidentEngine):
+        if engine.can_stay:
             launches.append(engine.launch_resident(turn))
         return reserved_by([engine.name, *engine.env_allow, *(name for launch in launches for name in launch.env)])
 
@@ -250,8 +250,7 @@ def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
 
 def can_be_warm(engine: Engine, probe: Probe) -> bool:
     """Whether the process of a resumable run can be kept while the run waits."""
-    able = probe.resident and probe.kind is ProfileKind.RESUMABLE
-    return able and isinstance(engine, WarmEngine) and engine.warm
+    return probe.resident and probe.kind is ProfileKind.RESUMABLE and engine.warm
 
 
 def _profiles_of(engine: Engine, probe: Probe) -> tuple[ProfileKind, ...]:

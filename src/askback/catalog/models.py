@@ -20,8 +20,7 @@ from askback.catalog.home_files import home_files
 from askback.catalog.probes import EngineSetup, Installed, identity_of, sign_in_of
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.core.runs import Mode
-from askback.engines.base import Engine, Launch, Stream, Turn
-from askback.engines.model_lists import Model, ModelListingEngine, ModelQuery, NoModels
+from askback.engines.base import Engine, Launch, Model, ModelQuery, NoModels, Stream, Turn
 from askback.fs.beneath import remove_tree
 from askback.process import tree
 from askback.process.child import Child, NotStarted, OutputLimits, Pipe, Spawner, SpawnRequest
@@ -73,7 +72,7 @@ class ModelLists:
         """The models of an engine: the last answer if it is recent, otherwise a new one."""
         if installed is None:
             return self._without(f"the engine is not installed; {engine.install}")
-        if not isinstance(engine, ModelListingEngine):
+        if not engine.lists_models:
             return self._without("the engine does not list its models; name any model that it accepts")
         key = f"{identity_of(engine, installed.path, setup)} {installed.signed_in}"
         async with self._asking.setdefault(engine.name, asyncio.Lock()):
@@ -89,7 +88,7 @@ class ModelLists:
     def _without(self, reason: str) -> ModelAnswer:
         return ModelAnswer(models=None, reason=reason, asked_at=self._clock())
 
-    async def _ask(self, engine: ModelListingEngine, setup: EngineSetup, installed: Installed) -> ModelAnswer:
+    async def _ask(self, engine: Engine, setup: EngineSetup, installed: Installed) -> ModelAnswer:
         lock = await self._take_lock(engine)
         if lock is None:
             return self._without("another program asks it at the moment; try again")
@@ -110,7 +109,7 @@ class ModelLists:
         return None
 
     async def _answer(
-        self, engine: ModelListingEngine, setup: EngineSetup, installed: Installed, lock: FileLock
+        self, engine: Engine, setup: EngineSetup, installed: Installed, lock: FileLock
     ) -> Sequence[Model] | NoModels:
         workspace = Workspace(self._folder / engine.name)
         prepared = await asyncio.to_thread(self._prepare, engine, setup, installed, workspace)
@@ -128,9 +127,7 @@ class ModelLists:
         finally:
             await asyncio.to_thread(_clear, prepared)
 
-    def _prepare(
-        self, engine: ModelListingEngine, setup: EngineSetup, installed: Installed, workspace: Workspace
-    ) -> _Prepared:
+    def _prepare(self, engine: Engine, setup: EngineSetup, installed: Installed, workspace: Workspace) -> _Prepared:
         # A program that was killed may have left its folder.
         remove_tree(workspace.root)
         for folder in (workspace.cwd, workspace.tmp):

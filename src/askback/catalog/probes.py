@@ -19,7 +19,7 @@ import msgspec
 
 from askback import __version__
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
-from askback.engines.base import CallResult, Engine, Probe, RenewingEngine
+from askback.engines.base import CallResult, Engine, Probe
 from askback.fs.atomic import make_private, write_private
 from askback.fs.regular import is_kind
 from askback.process.child import NotStarted, Spawner, call
@@ -212,7 +212,7 @@ def sign_in_of(engine: Engine, setup: EngineSetup, locks: Path) -> Credentials |
         source=setup.sign_in_home,
         names=engine.credentials,
         lock=locks / f"sign-in-{engine.name}.lock",
-        renewals=engine.renewals if setup.renew_sign_in and isinstance(engine, RenewingEngine) else (),
+        renewals=engine.renewals if setup.renew_sign_in else (),
     )
 
 

@@ -16,10 +16,11 @@ from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
 from askback.core.renewals import Renewal
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
-from askback.engines.protocols.json_lines import plain
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The pattern of most session ids."""
+HELP, VERSION = ("--help",), ("--version",)
+"""The probe calls of most programs."""
 
 
 class Stream(StrEnum):
@@ -78,7 +79,7 @@ class Turn:
     may_ask: bool = True
     """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     ask_tool: tuple[str, ...] = ()
-    """The command of an MCP server with the tool `put_question`; empty if the program gets none. See `AskToolEngine`."""
+    """The command of an MCP server with the tool `put_question`; empty if the program gets none."""
     deferred: bool = False
     """The program makes the call that it deferred in its last turn, and gets the answer as its result. No prompt is sent."""
     output_schema: Mapping[str, Any] | None = None
@@ -221,98 +222,6 @@ class Parser(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """One coding-agent program. Only `launch` builds command lines, for first turns and for resumes."""
-
-    name: str
-    title: str
-    default_command: tuple[str, ...]
-    install: str
-    """How to install it, shown when it is missing."""
-    handle_type: str
-    handle_pattern: re.Pattern[str]
-    profiles: frozenset[ProfileKind]
-    """The profiles that this module supports. The probe determines what the installed version supports."""
-    chosen_by_default: bool
-    """Whether a run that names no engine may get this one."""
-    env_allow: tuple[str, ...]
-    """Variables of the user's environment that the program may see besides the common ones."""
-
-    config_names: tuple[str, ...]
-    """Names in a working directory that configure the program, such as `.codex`. No skill may contain them."""
-    credentials: tuple[str, ...]
-    """The few files below the user's home that hold the sign-in, never the history. Each turn gets a copy."""
-    sign_in: str
-    """How to sign in, shown to users."""
-
-    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
-        """Whether the user is signed in, judging by existing credential files and variables. None: unknown."""
-        ...
-
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        """The arguments of the calls that show what the installed version can do."""
-        ...
-
-    def read_probe(self, results: Sequence[CallResult]) -> Probe: ...
-
-    def launch(self, turn: Turn) -> Launch: ...
-
-    def parser(self, turn: Turn) -> Parser: ...
-
-
-@runtime_checkable
-class RenewingEngine(Engine, Protocol):
-    """An engine that renews its sign-in. Changes that any other engine makes to its credentials are discarded."""
-
-    renewals: tuple[Renewal, ...]
-    """The credentials and fields that may be renewed. Never a settings file."""
-
-
-DEFAULT_CACHES = (".npm", ".cache")
-
-
-@runtime_checkable
-class CachingEngine(Engine, Protocol):
-    """An engine that has caches besides the usual ones in its home."""
-
-    caches: tuple[str, ...]
-    """Files and folders below the home that the program makes again when they are missing. They are not kept."""
-
-
-def caches_of(engine: Engine) -> tuple[str, ...]:
-    own = engine.caches if isinstance(engine, CachingEngine) else ()
-    return (*DEFAULT_CACHES, *own)
-
-
-@runtime_checkable
-class AskToolEngine(Engine, Protocol):
-    """An engine that takes MCP servers: its launches configure the one of `Turn.ask_tool`."""
-
-    takes_ask_tool: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionMove:
-    """What has to change in a copy of a home, so that its session resumes in another working directory.
-
-    Paths are relative to the home. `*` stands for one name.
-    """
-
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Folders, with their new paths."""
-    removed: tuple[str, ...] = ()
-    """Files that are created again when they are missing."""
-    rewritten: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Text files, with a text in them and what replaces it."""
-
-
-@runtime_checkable
-class PortableEngine(Engine, Protocol):
-    """An engine whose session can be resumed in a copy of its home, by another run."""
-
-    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove: ...
-
-
 # Resident processes.
 
 
@@ -375,26 +284,169 @@ class PausableConversation(Conversation, Protocol):
         ...
 
 
-@runtime_checkable
-class ResidentEngine(Engine, Protocol):
-    """An engine whose process can be kept. It has `STICKY_PROCESS` among its `profiles`."""
+# Lists of models.
 
-    def launch_resident(self, turn: Turn) -> Launch:
-        """What to start for a sticky run. `stdin` stays empty: the conversation sends everything."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model that a run on this engine can name."""
+
+    id: str
+    title: str | None = None
+    description: str | None = None
+    efforts: tuple[str, ...] = ()
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoModels:
+    """The program did not list its models. `reason` says why, in its own words if it has some."""
+
+    reason: str
+
+
+class ModelQuery(Protocol):
+    """The dialog with one process that is asked for its models. Accepts every line, like a parser."""
+
+    def begin(self) -> Iterable[Send]:
+        """What to send first."""
         ...
 
-    def conversation(self, turn: Turn) -> Conversation: ...
+    def feed(self, stream: Stream, line: bytes) -> Iterable[Send]:
+        """Read one line, without its newline."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is complete. A process that stays is ended then."""
+        ...
+
+    def finish(self, exit_code: int | None) -> Sequence[Model] | NoModels:
+        """The answer. The exit code is None if the process was ended."""
+        ...
 
 
-@runtime_checkable
-class WarmEngine(ResidentEngine, Protocol):
-    """A resident engine whose session is complete on disk when its turn is over.
+# The engine.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMove:
+    """What has to change in a copy of a home, so that its session resumes in another working directory.
+
+    Paths are relative to the home. `*` stands for one name.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Folders, with their new paths."""
+    removed: tuple[str, ...] = ()
+    """Files that are created again when they are missing."""
+    rewritten: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Text files, with a text in them and what replaces it."""
+
+
+DEFAULT_CACHES = (".npm", ".cache")
+
+
+class Engine:
+    """One coding-agent program. Subclasses state what differs from the defaults, and do no I/O.
+
+    Only `launch` and `launch_resident` build command lines. The optional methods raise `NotImplementedError` here; the
+    properties below say which of them an engine has.
+    """
+
+    __slots__ = ()
+
+    name: str
+    title: str
+    default_command: tuple[str, ...]
+    install: str
+    """How to install it, shown when it is missing."""
+    sign_in: str
+    """How to sign in, shown to users."""
+    handle_type: str = "session_id"
+    handle_pattern: re.Pattern[str] = re.compile(UUID, re.ASCII)
+    profiles: frozenset[ProfileKind] = frozenset({ProfileKind.RESUMABLE})
+    """The profiles that this module supports. The probe determines what the installed version supports."""
+    chosen_by_default: bool = True
+    """Whether a run that names no engine may get this one."""
+    env_allow: tuple[str, ...] = ()
+    """Variables of the user's environment that the program may see besides the common ones."""
+    config_names: tuple[str, ...] = ()
+    """Names in a working directory that configure the program, such as `.codex`. No skill may contain them."""
+    credentials: tuple[str, ...] = ()
+    """The few files below the user's home that hold the sign-in, never the history. Each turn gets a copy."""
+    renewals: tuple[Renewal, ...] = ()
+    """The credentials and fields that the program may renew; other changes are discarded. Never a settings file."""
+    caches: tuple[str, ...] = ()
+    """Files and folders below the home that the program makes again when they are missing, besides `DEFAULT_CACHES`."""
+    takes_ask_tool: bool = False
+    """Whether the program takes MCP servers: its launches then configure the one of `Turn.ask_tool`."""
+    warm: bool = False
+    """Whether the session of a resident process is complete on disk when its turn is over.
 
     So the session can be resumed by `launch`, even if the resident process is killed at that moment. With
     `Turn.may_ask` False, the program must not ask through its own protocol.
     """
 
-    warm: bool
+    @property
+    def all_caches(self) -> tuple[str, ...]:
+        """What is not saved with a run."""
+        return (*DEFAULT_CACHES, *self.caches)
+
+    def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
+        """Whether the user is signed in, judging by existing credential files and variables. None: unknown."""
+        raise NotImplementedError
+
+    def probe_calls(self) -> Sequence[tuple[str, ...]]:
+        """The arguments of the calls that show what the installed version can do."""
+        return (HELP, VERSION)
+
+    def read_probe(self, results: Sequence[CallResult]) -> Probe:
+        raise NotImplementedError
+
+    def launch(self, turn: Turn) -> Launch:
+        raise NotImplementedError
+
+    def parser(self, turn: Turn) -> Parser:
+        raise NotImplementedError
+
+    # Optional: a process that accepts several prompts in sequence. Its engine has `STICKY_PROCESS` among its `profiles`.
+
+    @property
+    def can_stay(self) -> bool:
+        return self._overrides("launch_resident", "conversation")
+
+    def launch_resident(self, turn: Turn) -> Launch:
+        """What to start for a sticky run. `stdin` stays empty: the conversation sends everything."""
+        raise NotImplementedError
+
+    def conversation(self, turn: Turn) -> Conversation:
+        raise NotImplementedError
+
+    # Optional: a list of models.
+
+    @property
+    def lists_models(self) -> bool:
+        return self._overrides("model_query")
+
+    def launch_models(self, turn: Turn) -> Launch:
+        """What to start. `stdin` stays empty: the query sends everything."""
+        return self.launch_resident(turn)
+
+    def model_query(self, turn: Turn) -> ModelQuery:
+        raise NotImplementedError
+
+    # Optional: a session that can be resumed in a copy of its home, by another run.
+
+    @property
+    def moves_sessions(self) -> bool:
+        return self._overrides("move_session")
+
+    def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
+        raise NotImplementedError
+
+    def _overrides(self, *methods: str) -> bool:
+        return all(getattr(type(self), name) is not getattr(Engine, name) for name in methods)
 
 
 class HandleInvalid(ValueError):
@@ -408,43 +460,3 @@ def session_of(engine: Engine, handle: Handle) -> str:
     if not engine.handle_pattern.fullmatch(handle.handle_value):
         raise HandleInvalid(f"the handle is not a session id of {engine.name}")
     return handle.handle_value
-
-
-def out_of_bounds(ended: Exit) -> TurnFailed | None:
-    """The result of a turn that Askback stopped; None if it did not."""
-    if ended.over_limit:
-        return TurnFailed(
-            code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message="the engine printed more than the limit for one turn"
-        )
-    if ended.timed_out:
-        return TurnFailed(code=ErrorCode.TURN_TIMEOUT, message="the turn exceeded its time limit")
-    return None
-
-
-_NUMBER = re.compile(r"(?<!\d)\d++(?:\.\d++)++\S*")
-
-
-def printed_by(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
-    """What a call printed on stdout; empty if it failed or did not end in time."""
-    return next((result.stdout for result in results if result.args == args and result.exit_code == 0), "")
-
-
-def printed_at_all(results: Sequence[CallResult], args: tuple[str, ...]) -> str:
-    """What a call printed on either stream, without colours, for programs that print their help on stderr."""
-    ended = (result for result in results if result.args == args and result.exit_code == 0)
-    return plain("".join(result.stdout + result.stderr for result in ended))
-
-
-def version_in(text: str) -> str | None:
-    number = _NUMBER.search(text)
-    return number[0] if number else None
-
-
-def why_not(results: Sequence[CallResult], args: tuple[str, ...], wanted: str) -> str:
-    """Why a probe call did not show the wanted option."""
-    called = next((result for result in results if result.args == args), None)
-    if called is None or called.exit_code is None:
-        return f"its {' '.join(args)} did not end in time"
-    if called.exit_code:
-        return f"its {' '.join(args)} ended with {called.exit_code}"
-    return f"its {' '.join(args)} does not offer {wanted}"

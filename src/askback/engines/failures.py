@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from askback.core.errors import ErrorCode
-from askback.engines.base import Exit, TurnFailed, out_of_bounds
+from askback.engines.base import Exit, TurnFailed
 from askback.engines.protocols.json_lines import as_detail
 
 # Rate, usage window, quota, credits and spending cap: all that an account has no more of for now.
@@ -92,17 +92,18 @@ def stopped(ended: Exit, retrying: str, said: str = "") -> TurnFailed | None:
     """The result of a turn that Askback stopped; None if the program ended by itself.
 
     `retrying` is the engine's last retry notice, or empty if it made progress after that. If the turn timed out while
-    the engine kept retrying a known failure, the code is that of the failure. `said` is what it printed to stderr.
+    the engine was retrying a known failure, the code is that of the failure. `said` is what it printed to stderr.
     """
-    failed = out_of_bounds(ended)
-    if failed is None:
-        return None
     detail = as_detail(retrying or said)
-    code = known_failure(retrying) if failed.code is ErrorCode.TURN_TIMEOUT else None
-    if code is None:
-        return TurnFailed(code=failed.code, message=failed.message, detail=detail)
-    message = "the turn's time ran out while the engine was retrying a failed request"
-    return TurnFailed(code=code, message=message, detail=detail)
+    if ended.over_limit:
+        message = "the engine printed more than the limit for one turn"
+        return TurnFailed(code=ErrorCode.OUTPUT_LIMIT_EXCEEDED, message=message, detail=detail)
+    if not ended.timed_out:
+        return None
+    if (code := known_failure(retrying)) is not None:
+        message = "the turn's time ran out while the engine was retrying a failed request"
+        return TurnFailed(code=code, message=message, detail=detail)
+    return TurnFailed(code=ErrorCode.TURN_TIMEOUT, message="the turn exceeded its time limit", detail=detail)
 
 
 def crashed(ended: Exit, detail: str | None) -> TurnFailed:

@@ -9,43 +9,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from askback.core.errors import ErrorCode
-from askback.core.interactions import Json, Question
+from askback.core.interactions import Json
 from askback.core.renewals import Kind, Renewal, TokenField
-from askback.core.runs import ProfileKind, Usage
+from askback.core.runs import ProfileKind
 from askback.engines.base import (
+    HELP,
     UUID,
     CallResult,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Launch,
     Probe,
-    Reply,
     SessionNamed,
     Stream,
     Turn,
     TurnFailed,
     TurnOver,
     UsageSeen,
-    printed_at_all,
-    printed_by,
     session_of,
-    version_in,
-    why_not,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.messages import Pieces
-from askback.engines.protocols.acp.conversation import AcpConversation
-from askback.engines.protocols.acp.turn import Asking, Dialect
-from askback.engines.protocols.elicitation import Questionnaire, read_questionnaire
+from askback.engines.launches import printed_at_all, probed
+from askback.engines.parser import Pieces, usage_of
+from askback.engines.protocols.acp import AcpConversation
+from askback.engines.protocols.acp_turn import Dialect
+from askback.engines.protocols.elicitation import Answer, Asking, ToolQuestions, read_questionnaire
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, object_at, plain, text_at
 from askback.text.json_text import NotJson, clean, loads
 
-_HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--experimental-acp"
 _KEYS = ("IFLOW_API_KEY", "IFLOW_apiKey")
 _OAUTH, _ACCOUNTS, _SETTINGS = ".iflow/oauth_creds.json", ".iflow/iflow_accounts.json", ".iflow/settings.json"
@@ -73,16 +69,15 @@ _NOISE = re.compile(r"(^|\n)?Model \S+ does not support thinking mode(?:\n|\Z)")
 _OWN_EXITS = range(1, 129)
 
 
-class Iflow:
+class Iflow(Engine):
     name = "iflow"
     title = "iFlow"
-    default_command: tuple[str, ...] = ("iflow",)
+    default_command = ("iflow",)
     install = "it can no longer be installed; if you have a copy, set engines.iflow.command to it"
-    handle_type = "session_id"
+    sign_in = "sign in with: iflow, then /auth"
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
-    env_allow: tuple[str, ...] = (
+    env_allow = (
         *_KEYS,
         "IFLOW_BASE_URL",
         "IFLOW_baseUrl",
@@ -91,10 +86,10 @@ class Iflow:
         "IFLOW_SELECTED_AUTH_TYPE",
         "IFLOW_selectedAuthType",
     )
-    config_names: tuple[str, ...] = (".iflow",)
-    credentials: tuple[str, ...] = (_OAUTH, _ACCOUNTS, _SETTINGS)
+    config_names = (".iflow",)
+    credentials = (_OAUTH, _ACCOUNTS, _SETTINGS)
     # Never the settings file: it contains commands that iFlow starts.
-    renewals: tuple[Renewal, ...] = (
+    renewals = (
         Renewal(
             name=_OAUTH,
             fields=(
@@ -108,7 +103,6 @@ class Iflow:
         ),
         Renewal(name=_ACCOUNTS, fields=(TokenField(path=("iflowApiKey",)),)),
     )
-    sign_in = "sign in with: iflow, then /auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         """Unknown with a settings file alone: it may contain a key."""
@@ -116,18 +110,9 @@ class Iflow:
             return True
         return None if _SETTINGS in files else False
 
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_HELP, _VERSION)
-
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage = printed_at_all(results, _HELP)
-        resumes = "--resume" in usage
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
-            version=version_in(printed_by(results, _VERSION)),
-            resident=_RESIDENT in usage,
-        )
+        usage = printed_at_all(results, HELP)
+        return probed(results, HELP, "--resume", resumes="--resume" in usage, resident=_RESIDENT in usage)
 
     def launch(self, turn: Turn) -> Launch:
         resume = () if turn.handle is None else ("--resume", session_of(self, turn.handle))
@@ -168,34 +153,22 @@ def _is_trace(words: str) -> bool:
     return _STACK.match(words) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Questions:
-    """A call of iFlow's ask tool. Each answer is keyed by the header of its question."""
-
-    asked: Questionnaire
-
-    @property
-    def question(self) -> Question:
-        return self.asked.question
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply) or []
-        headers = (item.header for item in self.asked.items)
-        return {"answers": dict(zip(headers, answers, strict=False))}
-
-
 def _ask(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
+    """A call of iFlow's ask tool. Each answer is keyed by the header of its question."""
     asked = read_questionnaire(params.get("questions"))
-    return {"answers": {}} if asked is None else _Questions(asked=asked)
+    if asked is None:
+        return {"answers": {}}
+    headers = [item.header for item in asked.items]
 
+    def respond(answers: Sequence[Answer] | None) -> Mapping[str, Json]:
+        return {"answers": dict(zip(headers, answers or (), strict=False))}
 
-def _leave_plan(params: Mapping[str, Any]) -> Mapping[str, Json]:
-    return {"approved": True}
+    return ToolQuestions(asked=asked, respond=respond)
 
 
 _REQUESTS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = {
     "_iflow/user/questions": _ask,
-    "_iflow/plan/exit": _leave_plan,
+    "_iflow/plan/exit": lambda params: {"approved": True},
 }
 
 
@@ -240,7 +213,8 @@ class IflowParser:
         self._info = info
         if session := text_at(info, "session-id"):
             yield SessionNamed(value=session)
-        yield UsageSeen(usage=_usage(object_at(info, "tokenUsage")))
+        tokens = object_at(info, "tokenUsage")
+        yield UsageSeen(usage=usage_of(count_at(tokens, "input"), count_at(tokens, "output")))
         yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
@@ -292,8 +266,3 @@ def _read_info(block: str) -> Mapping[str, Any] | None:
     except NotJson:
         return None
     return info if isinstance(info, dict) else None
-
-
-def _usage(tokens: Mapping[str, Any]) -> Usage:
-    sent, generated = count_at(tokens, "input"), count_at(tokens, "output")
-    return Usage(input_tokens=sent, output_tokens=generated, total_tokens=sent + generated)

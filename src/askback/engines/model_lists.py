@@ -1,71 +1,17 @@
-"""How an engine is asked for its models: one process and a short dialog, as data and without I/O, like a turn.
-
-An engine whose program can list its models is a `ModelListingEngine`. Others say nothing.
-"""
+"""What queries for the models of an engine share: one process and a short dialog, as data and without I/O, like a turn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from askback.engines.base import Engine, Launch, Send, Stream, Turn
+from askback.engines.base import Model, NoModels
 from askback.engines.protocols.json_lines import Tail, plain, text_at
 from askback.text.formatting import one_line
 
 MAX_MODELS = 1_000
 _MAX_ID = 200
 _MAX_WORDS = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A model that a run on this engine can name."""
-
-    id: str
-    title: str | None = None
-    description: str | None = None
-    efforts: tuple[str, ...] = ()
-    is_default: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoModels:
-    """The program did not list its models. `reason` says why, in its own words if it has some."""
-
-    reason: str
-
-
-class ModelQuery(Protocol):
-    """The dialog with one process. Accepts every line, and ignores lines that it does not recognize."""
-
-    def begin(self) -> Iterable[Send]:
-        """What to send first."""
-        ...
-
-    def feed(self, stream: Stream, line: bytes) -> Iterable[Send]:
-        """Read one line, without its newline."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the answer is complete. A process that stays is ended then."""
-        ...
-
-    def finish(self, exit_code: int | None) -> Sequence[Model] | NoModels:
-        """The answer. The exit code is None if the process was ended."""
-        ...
-
-
-@runtime_checkable
-class ModelListingEngine(Engine, Protocol):
-    """An engine whose program lists its models."""
-
-    def launch_models(self, turn: Turn) -> Launch:
-        """What to start. `stdin` stays empty: the query sends everything."""
-        ...
-
-    def model_query(self, turn: Turn) -> ModelQuery: ...
 
 
 class Dialog:

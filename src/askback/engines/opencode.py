@@ -16,12 +16,16 @@ from askback.core.errors import ErrorCode
 from askback.core.renewals import ANY, Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.base import (
+    VERSION,
     AssistantMessage,
     CallResult,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Launch,
+    Model,
+    NoModels,
     Probe,
     Send,
     SessionNamed,
@@ -32,27 +36,17 @@ from askback.engines.base import (
     TurnFailed,
     TurnOver,
     UsageSeen,
-    printed_at_all,
-    printed_by,
     session_of,
-    version_in,
-    why_not,
 )
-from askback.engines.failures import (
-    crashed,
-    ended_badly,
-    failure_of,
-    failure_of_status,
-    stopped,
-    unknown_session,
-)
-from askback.engines.messages import Messages, Recent
-from askback.engines.model_lists import MAX_MODELS, Dialog, Model, NoModels, distinct, model
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, plain, text_at
-from askback.engines.protocols.mcp_server import CALL_SEC, SERVER
+from askback.engines.failures import crashed, ended_badly, failure_of, failure_of_status, stopped
+from askback.engines.launches import CALL_SEC, SERVER, printed_at_all, probed
+from askback.engines.model_lists import MAX_MODELS, Dialog, distinct, model
+from askback.engines.parser import JsonLinesParser, Messages, Recent, usage_of
+from askback.engines.protocols.acp import AcpConversation
+from askback.engines.protocols.acp_turn import Dialect
+from askback.engines.protocols.json_lines import as_detail, count_at, object_at, plain, text_at
 
-_RUN_HELP, _ACP_HELP, _VERSION = ("run", "--help"), ("acp", "--help"), ("--version",)
+_RUN_HELP, _ACP_HELP = ("run", "--help"), ("acp", "--help")
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
 _MODEL = re.compile(r"[^\s/]+/\S+")
 _LOGS = ("--print-logs", "--log-level=INFO")
@@ -90,32 +84,30 @@ _ITS_REQUEST = b' [^"]*\\bsession\\.id=(' + _ID.encode() + b") small=false "
 _REQUEST = re.compile(_LOG % b"INFO" + b"message=stream" + _ITS_REQUEST)
 _REQUEST_FAILED = re.compile(_LOG % b"ERROR" + b'message="stream error"' + _ITS_REQUEST)
 _ERROR = re.compile(_LOG % b"ERROR" + rb'.*? error(?:\.error)?="((?:[^"\\]|\\.)*)"')
-_UNKNOWN_SESSION = re.compile(r"session not found", re.IGNORECASE)
 
 _MAX_TRIES = 3
 """OpenCode itself tries a request six times, for more than a minute, and this cannot be configured."""
 
 
-class Opencode:
+class Opencode(Engine):
     name = "opencode"
     title = "OpenCode"
-    default_command: tuple[str, ...] = ("opencode",)
+    default_command = ("opencode",)
     install = "install it with: npm install -g opencode-ai"
-    handle_type = "session_id"
+    sign_in = "sign in with: opencode auth login"
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
     warm = True
     takes_ask_tool = True
-    env_allow: tuple[str, ...] = _KEYS
-    config_names: tuple[str, ...] = (".opencode", "opencode.json", "opencode.jsonc")
-    credentials: tuple[str, ...] = (".local/share/opencode/auth.json",)
-    caches: tuple[str, ...] = (
+    env_allow = _KEYS
+    config_names = (".opencode", "opencode.json", "opencode.jsonc")
+    credentials = (".local/share/opencode/auth.json",)
+    caches = (
         ".local/share/opencode/bin",
         ".local/share/opencode/log",
         ".local/state/opencode/locks",
     )
-    renewals: tuple[Renewal, ...] = (
+    renewals = (
         Renewal(
             name=".local/share/opencode/auth.json",
             # Only OAuth entries: a `wellknown` entry loads settings, and therefore commands, from a server.
@@ -127,14 +119,13 @@ class Opencode:
             account=((ANY, "type"), (ANY, "accountId"), (ANY, "enterpriseUrl")),
         ),
     )
-    sign_in = "sign in with: opencode auth login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         """Unknown without either: the settings may name a provider with a key, or one that needs none."""
         return True if files or any(key in env for key in _KEYS) else None
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_RUN_HELP, _ACP_HELP, _VERSION)
+        return (_RUN_HELP, _ACP_HELP, VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
         # OpenCode prints its help to stderr.
@@ -142,10 +133,11 @@ class Opencode:
         # With --help, an unknown subcommand prints the main help, which also mentions --session.
         resumes = re.search(r"^\S+ run \[message", usage, re.MULTILINE) is not None and "--session" in usage
         old = _AUTOMATIC not in usage and _AUTOMATIC_ONCE in usage
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="its run --help offers --session" if resumes else why_not(results, _RUN_HELP, "--session"),
-            version=version_in(printed_by(results, _VERSION)),
+        return probed(
+            results,
+            _RUN_HELP,
+            "--session",
+            resumes=resumes,
             features=(_AUTOMATIC_ONCE,) if old else (),
             # Its ACP server has no such option.
             effort=(ProfileKind.RESUMABLE,) if "--variant" in usage else (),
@@ -226,11 +218,13 @@ class OpencodeModels(Dialog):
         return super().finish(exit_code)
 
 
-class OpencodeParser:
+class OpencodeParser(JsonLinesParser):
     """Reads the events of one `opencode run`. A turn succeeds only if the model itself ended the last step."""
 
+    unknown_session = re.compile(r"session not found", re.IGNORECASE)
+
     def __init__(self, *, resuming: bool) -> None:
-        self._resuming = resuming
+        super().__init__(resuming=resuming)
         self._session: str | None = None
         self._messages = Messages()
         self._said: Recent[None] = Recent()
@@ -241,15 +235,8 @@ class OpencodeParser:
         self._fault = ""
         self._requests = 0
         self._tries = 0
-        self._stderr = Tail()
 
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            yield from self._read_log(line)
-        elif (event := decode_line(line)) is not None:
-            yield from self._read(event)
-
-    def _read_log(self, line: bytes) -> Iterator[EngineEvent]:
+    def _listen(self, line: bytes) -> Iterator[EngineEvent]:
         if _INFO.match(line):
             yield from self._read_info(line)
             return
@@ -325,8 +312,8 @@ class OpencodeParser:
         if self._failure is not None:
             return ended_badly(*_failure_in(self._failure, self._fault))
         stderr = plain(self._stderr.text)
-        if self._resuming and self._session is None and _UNKNOWN_SESSION.search(stderr):
-            return unknown_session(stderr)
+        if self._session is None and (unknown := self._unknown(stderr)) is not None:
+            return unknown
         if self._tries >= _MAX_TRIES:
             message = f"the engine's request failed {self._tries} times"
             why = self._trouble or "it did not say why"
@@ -379,4 +366,4 @@ def _usage(tokens: Mapping[str, Any]) -> Usage:
     cached = count_at(tokens, "cache", "read")
     sent = count_at(tokens, "input") + cached + count_at(tokens, "cache", "write")
     generated = count_at(tokens, "output") + count_at(tokens, "reasoning")
-    return Usage(input_tokens=sent, output_tokens=generated, cached_tokens=cached, total_tokens=sent + generated)
+    return usage_of(sent, generated, cached)

@@ -16,33 +16,30 @@ from askback.core.errors import ErrorCode
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.base import (
-    UUID,
+    HELP,
     CallResult,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Launch,
     Probe,
     SessionMove,
     SessionNamed,
-    Stream,
     Turn,
     TurnFailed,
     TurnOver,
     UsageSeen,
-    printed_by,
     session_of,
-    version_in,
-    why_not,
 )
-from askback.engines.claude.turn import Conversation
-from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
-from askback.engines.protocols.acp.models import AcpModels
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
-from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
+from askback.engines.claude.turn import MessageAssembler
+from askback.engines.failures import ended_badly, failure_of
+from askback.engines.launches import CALL_SEC, mcp_servers, printed_by, probed
+from askback.engines.parser import JsonLinesParser, usage_of
+from askback.engines.protocols.acp import AcpConversation, AcpModels
+from askback.engines.protocols.acp_turn import Dialect
+from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
 
-_HELP, _VERSION = ("--help",), ("--version",)
 _RESIDENT = "--acp"
 EXCLUDE_TOOLS = "exclude-tools"
 # Both tools wait for a user's answer. They are not listed by default, but a model may discover them.
@@ -83,24 +80,21 @@ _DEFAULTS = {
     "model": {"generationConfig": {"maxRetries": 0}},
 }
 
-_UNKNOWN_SESSION = re.compile(r"no saved session found", re.IGNORECASE)
 _ERROR_BEGINS = "[API Error: "
 _ERROR_ENDS = re.compile(r"\](?:\n(?:Please wait and|Possible quota)[^\n]*)?\s*\Z")
 _NO_SIGN_IN = re.compile(r"Qwen OAuth (?:quota exceeded|free tier has been discontinued)")
 
 
-class Qwen:
+class Qwen(Engine):
     name = "qwen"
     title = "Qwen Code"
-    default_command: tuple[str, ...] = ("qwen",)
+    default_command = ("qwen",)
     install = "install it with: npm install -g @qwen-code/qwen-code"
-    handle_type = "session_id"
-    handle_pattern = re.compile(UUID, re.ASCII)
+    sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
     warm = True
     takes_ask_tool = True
-    env_allow: tuple[str, ...] = (
+    env_allow = (
         *_KEYS,
         "OPENAI_BASE_URL",
         "OPENAI_MODEL",
@@ -109,9 +103,9 @@ class Qwen:
         "GEMINI_MODEL",
         "GOOGLE_MODEL",
     )
-    config_names: tuple[str, ...] = (".qwen",)
-    credentials: tuple[str, ...] = (".qwen/oauth_creds.json",)
-    renewals: tuple[Renewal, ...] = (
+    config_names = (".qwen",)
+    credentials = (".qwen/oauth_creds.json",)
+    renewals = (
         Renewal(
             name=".qwen/oauth_creds.json",
             # The tokens are opaque. They are sent to `resource_url`, so it must not change.
@@ -122,23 +116,18 @@ class Qwen:
             ),
         ),
     )
-    sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         """Without a key variable, the settings may contain a key. Newer versions ignore OAuth credentials."""
         return True if any(key in env for key in _KEYS) else None
 
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_HELP, _VERSION)
-
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage = printed_by(results, _HELP)
-        resumes = "--resume" in usage and "stream-json" in usage
-        wanted = "--resume and stream-json"
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason=f"its --help offers {wanted}" if resumes else why_not(results, _HELP, wanted),
-            version=version_in(printed_by(results, _VERSION)),
+        usage = printed_by(results, HELP)
+        return probed(
+            results,
+            HELP,
+            "--resume and stream-json",
+            resumes="--resume" in usage and "stream-json" in usage,
             features=(EXCLUDE_TOOLS,) if "--exclude-tools" in usage else (),
             resident=_RESIDENT in usage,
         )
@@ -171,9 +160,6 @@ class Qwen:
     def conversation(self, turn: Turn) -> AcpConversation:
         return AcpConversation(cwd=turn.cwd, dialect=Dialect(), may_ask=turn.may_ask)
 
-    def launch_models(self, turn: Turn) -> Launch:
-        return self.launch_resident(turn)
-
     def model_query(self, turn: Turn) -> AcpModels:
         return AcpModels(cwd=turn.cwd, dialect=Dialect(), option=_model_option)
 
@@ -201,15 +187,12 @@ def _command(turn: Turn, excluded: tuple[str, ...], *form: str) -> tuple[str, ..
 def _settings(turn: Turn) -> dict[str, bytes]:
     # By default, Qwen shows a tool of an MCP server only to a model that searches for it.
     servers = mcp_servers(turn, trust=True, timeout=CALL_SEC * 1000, alwaysLoadTools=True)
+    # Qwen selects an API key itself only if a model and a base URL are set as well.
+    auth = {"security": {"auth": {"selectedType": "openai"}}} if "OPENAI_API_KEY" in turn.env else {}
     return {
         _SETTINGS_FILE: json.dumps(_SETTINGS | servers).encode(),
-        _DEFAULTS_FILE: json.dumps(_DEFAULTS | _auth_settings(turn)).encode(),
+        _DEFAULTS_FILE: json.dumps(_DEFAULTS | auth).encode(),
     }
-
-
-def _auth_settings(turn: Turn) -> dict[str, Any]:
-    """Select the API key explicitly: Qwen does so itself only if a model and a base URL are set as well."""
-    return {"security": {"auth": {"selectedType": "openai"}}} if "OPENAI_API_KEY" in turn.env else {}
 
 
 def _environment(turn: Turn) -> dict[str, str]:
@@ -228,23 +211,16 @@ def _environment(turn: Turn) -> dict[str, str]:
     return env
 
 
-class QwenParser:
+class QwenParser(JsonLinesParser):
     """Reads the events of one process. Success is a `result` that is not an error and does not end with one."""
 
+    unknown_session = re.compile(r"no saved session found", re.IGNORECASE)
+
     def __init__(self, *, resuming: bool) -> None:
-        self._resuming = resuming
-        self._conversation = Conversation()
+        super().__init__(resuming=resuming)
+        self._assembler = MessageAssembler()
         self._trouble = ""
         self._result: Mapping[str, Any] | None = None
-        self._stderr = Tail()
-
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            self._stderr.add(line)
-            return
-        event = decode_line(line)
-        if event is not None:
-            yield from self._read(event)
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         match text_at(event, "type"):
@@ -253,11 +229,11 @@ class QwenParser:
             case "assistant":
                 self._trouble = _reported_error(event)
                 if not self._trouble:
-                    yield from self._conversation.read(event)
+                    yield from self._assembler.read(event)
             case "user":
-                yield from self._conversation.read(event)
+                yield from self._assembler.read(event)
             case "result":
-                yield from self._conversation.flush()
+                yield from self._assembler.flush()
                 # A later result does not override an error.
                 if self._result is None or not _is_error(self._result):
                     self._result = event
@@ -265,9 +241,8 @@ class QwenParser:
                 yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        stderr = self._stderr.text
         if self._result is None:
-            return self._unknown(stderr) or stopped(ended, "", stderr) or crashed(ended, as_detail(stderr))
+            return self._unfinished(ended)
         words = text_at(self._result, "error", "message") or text_at(self._result, "result")
         if _is_error(self._result):
             words = words or text_at(self._result, "subtype")
@@ -276,11 +251,10 @@ class QwenParser:
             return ended_badly(failure_of(self._trouble), self._trouble)
         if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without an answer from the model"
-            return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or stderr))
-        return self._conversation.messages.completed()
-
-    def _unknown(self, words: str) -> TurnFailed | None:
-        return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
+            return TurnFailed(
+                code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(words or self._stderr.text)
+            )
+        return self._assembler.messages.completed()
 
 
 def _reported_error(event: Mapping[str, Any]) -> str:
@@ -304,9 +278,4 @@ def _is_error(result: Mapping[str, Any]) -> bool:
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
     sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
-    return Usage(
-        input_tokens=sent,
-        output_tokens=generated,
-        cached_tokens=count_at(tokens, "cache_read_input_tokens"),
-        total_tokens=sent + generated,
-    )
+    return usage_of(sent, generated, count_at(tokens, "cache_read_input_tokens"))

@@ -18,25 +18,8 @@ from askback.text.formatting import nearest
 
 GROUP = "askback.engines"
 
-_PARTS = (
-    "name",
-    "title",
-    "default_command",
-    "install",
-    "handle_type",
-    "handle_pattern",
-    "profiles",
-    "env_allow",
-    "config_names",
-    "chosen_by_default",
-    "credentials",
-    "sign_in",
-    "signed_in",
-    "probe_calls",
-    "read_probe",
-    "launch",
-    "parser",
-)
+_REQUIRED = ("name", "title", "default_command", "install", "sign_in", "signed_in", "read_probe", "launch", "parser")
+"""What `Engine` has no default for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +88,25 @@ def _bundled() -> dict[str, Engine]:
 
 def checked(name: str, engine: Engine) -> Engine:
     """Return the engine if it has all required attributes, otherwise raise an error that names what is missing."""
-    missing = [part for part in _PARTS if not hasattr(engine, part)]
+    missing = [part for part in _REQUIRED if not _has(engine, part)]
     if missing:
         raise TypeError(f"it does not return an engine: missing {', '.join(missing)}")
     if engine.name != name:
         raise ValueError(f"the engine's name is {engine.name!r}, but its entry point is {name!r}")
-    for each in engine.config_names:
+    for each in with_defaults(engine).config_names:
         # `.config/tool` would never match: a skill's entries are compared one path component at a time.
         if not isinstance(each, str) or each in ("", ".", "..") or "/" in each:
             raise ValueError(f"config_names: {each!r} is not the name of a single file or folder")
+    return engine
+
+
+def _has(engine: object, part: str) -> bool:
+    return hasattr(engine, part) and getattr(type(engine), part, engine) is not getattr(Engine, part, None)
+
+
+def with_defaults(engine: Engine) -> Engine:
+    """Make `Engine` the last base of an engine that does not inherit from it, so that it has the default parts."""
+    kind: type = type(engine)
+    if not issubclass(kind, Engine):
+        object.__setattr__(engine, "__class__", type(kind.__name__, (kind, Engine), {"__slots__": ()}))
     return engine

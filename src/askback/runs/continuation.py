@@ -19,7 +19,6 @@ from askback.core.events import EventType
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
 from askback.core.runs import Mode, Origin, Run, RunState, Usage, Workdir
-from askback.engines.base import PortableEngine
 from askback.engines.registry import Engines
 from askback.fs.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 from askback.process import locks
@@ -87,7 +86,7 @@ class Inheritance:
             raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
         if source.handle is None:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no session to continue")
-        if not isinstance(self._engines.choose(source.engine), PortableEngine):
+        if not self._engines.choose(source.engine).moves_sessions:
             message = (
                 f"a session of engine '{source.engine}' cannot be continued by another run; copy its files instead"
             )
@@ -104,7 +103,8 @@ class Inheritance:
 
     async def continuable(self, run: Run) -> Continuable:
         """What a new run could take over of this one's session. Only its request says for certain."""
-        portable = isinstance(self._engines.get(run.engine), PortableEngine)
+        engine = self._engines.get(run.engine)
+        portable = engine is not None and engine.moves_sessions
         if not _is_still(run) or run.handle is None or run.env_names or not portable:
             return Continuable()
         kept = await self._fork_points(run)
@@ -252,7 +252,6 @@ class Inheritance:
 
     def _move_session(self, engine_name: str, target: Workspace, old_cwd: str, new_cwd: str) -> None:
         engine = self._engines[engine_name]
-        assert isinstance(engine, PortableEngine)
         move = engine.move_session(old_cwd, new_cwd)
         for old_name, new_name in move.renamed.items():
             target.rename_in_home(old_name, new_name)

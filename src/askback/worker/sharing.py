@@ -20,7 +20,6 @@ from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesKept
-from askback.engines.base import caches_of
 from askback.engines.registry import Engines
 from askback.process.locks import FileLock
 from askback.skills.library import Library
@@ -133,7 +132,7 @@ class Sharing:
         if run.env_names:
             await self._homes.keep_pad(run.id)
         engine = self._engines.get(run.engine)
-        caches = () if engine is None else caches_of(engine)
+        caches = () if engine is None else engine.all_caches
         try:
             kept = await self._homes.keep(run, caches, over=False, alive=True)
             signal = FilesKept(epoch=run.epoch, kept=kept, at=self._clock())

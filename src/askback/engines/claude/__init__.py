@@ -9,28 +9,29 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import (
-    UUID,
+    HELP,
+    VERSION,
     CallResult,
+    Engine,
     Launch,
+    Model,
     Probe,
+    Send,
     SessionMove,
+    Stream,
     Turn,
-    printed_by,
     session_of,
-    version_in,
-    why_not,
 )
-from askback.engines.claude.models import ClaudeModels
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
-from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, START_SEC, mcp_servers
-
-_HELP, _VERSION = ("--help",), ("--version",)
+from askback.engines.launches import CALL_SEC, SERVER, START_SEC, mcp_servers, printed_by, probed, version_in
+from askback.engines.model_lists import Dialog, distinct, model, objects
+from askback.engines.protocols.json_lines import decode_line, object_at, text_at
 
 _OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
 _WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
@@ -59,18 +60,16 @@ _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
-class Claude:
+class Claude(Engine):
     name = "claude"
     title = "Claude Code"
-    default_command: tuple[str, ...] = ("claude",)
+    default_command = ("claude",)
     install = "install it with: npm install -g @anthropic-ai/claude-code"
-    handle_type = "session_id"
-    handle_pattern = re.compile(UUID, re.ASCII)
+    sign_in = "sign in with: claude auth login"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
     warm = True
     takes_ask_tool = True
-    env_allow: tuple[str, ...] = (
+    env_allow = (
         *_KEYS,
         *_CLOUDS,
         "ANTHROPIC_BASE_URL",
@@ -80,9 +79,9 @@ class Claude:
         "ANTHROPIC_DEFAULT_SONNET_MODEL",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL",
     )
-    config_names: tuple[str, ...] = (".claude",)
-    credentials: tuple[str, ...] = (".claude/.credentials.json",)
-    renewals: tuple[Renewal, ...] = (
+    config_names = (".claude",)
+    credentials = (".claude/.credentials.json",)
+    renewals = (
         Renewal(
             name=".claude/.credentials.json",
             # The tokens are opaque, and the file identifies only the organization.
@@ -97,23 +96,20 @@ class Claude:
             account=(("organizationUuid",),),
         ),
     )
-    sign_in = "sign in with: claude auth login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         if files or any(key in env for key in _KEYS):
             return True
         return None if any(cloud in env for cloud in _CLOUDS) else False
 
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_HELP, _VERSION)
-
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage, version = printed_by(results, _HELP), version_in(printed_by(results, _VERSION))
-        resumes = "--resume" in usage and "stream-json" in usage
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume with stream-json"),
-            version=version,
+        usage, version = printed_by(results, HELP), version_in(printed_by(results, VERSION))
+        return probed(
+            results,
+            HELP,
+            "--resume with stream-json",
+            resumes="--resume" in usage and "stream-json" in usage,
+            offers="its --help offers --resume",
             features=_features(usage, version),
             effort=tuple(sorted(self.profiles)) if "--effort" in usage else (),
             resident="--input-format" in usage and "--replay-user-messages" in usage,
@@ -138,14 +134,15 @@ class Claude:
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if asks else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env={**_environment(turn), **_WHOLE_SESSION}, files=_mcp_file(turn))
 
-    def launch_models(self, turn: Turn) -> Launch:
-        return self.launch_resident(turn)
-
     def model_query(self, turn: Turn) -> ClaudeModels:
         return ClaudeModels()
 
     def conversation(self, turn: Turn) -> ClaudeConversation:
         return ClaudeConversation(may_ask=turn.may_ask)
+
+
+def engine() -> Claude:
+    return Claude()
 
 
 def _project(cwd: str) -> str:
@@ -194,5 +191,35 @@ def _environment(turn: Turn) -> dict[str, str]:
     return {**defaults, **_WITHOUT_MENTIONS, "CLAUDE_CONFIG_DIR": f"{turn.home}/.claude", "IS_SANDBOX": "1"}
 
 
-def engine() -> Claude:
-    return Claude()
+_QUERY_ID = "models"
+_DEFAULT_MODEL = "default"
+
+
+class ClaudeModels(Dialog):
+    """Reads the response to `initialize`, the first control request. Claude answers without a sign-in, too."""
+
+    def begin(self) -> Iterator[Send]:
+        request = {"type": "control_request", "request_id": _QUERY_ID, "request": {"subtype": "initialize"}}
+        yield Send(data=json.dumps(request).encode() + b"\n")
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Send]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+        elif (event := decode_line(line)) is not None:
+            self._read(object_at(event, "response"))
+        return iter(())
+
+    def _read(self, response: Mapping[str, Any]) -> None:
+        if text_at(response, "request_id") != _QUERY_ID:
+            return
+        listed = object_at(response, "response").get("models")
+        if text_at(response, "subtype") == "success" and isinstance(listed, list):
+            self._found = distinct(_model(each) for each in objects(listed))
+        else:
+            self._refusal = text_at(response, "error") or "this version does not list its models"
+
+
+def _model(each: Mapping[str, Any]) -> Model | None:
+    id_, levels = text_at(each, "value"), each.get("supportedEffortLevels")
+    efforts = [level for level in levels if isinstance(level, str)] if isinstance(levels, list) else []
+    return model(each, id_, text_at(each, "displayName"), efforts=efforts, is_default=id_ == _DEFAULT_MODEL)

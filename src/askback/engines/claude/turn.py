@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -13,7 +13,6 @@ from askback.core.interactions import Json
 from askback.core.runs import Usage
 from askback.engines.base import (
     Asked,
-    AssistantMessage,
     Completed,
     EngineEvent,
     Exit,
@@ -27,17 +26,23 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
-from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped, unknown_session
-from askback.engines.messages import MAX_ASKED, MAX_ID, Messages, Pieces, Recent
-from askback.engines.protocols.elicitation import Questionnaire, read_questionnaire
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped
+from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, usage_of
+from askback.engines.protocols.elicitation import (
+    Answer,
+    PendingQuestions,
+    Questionnaire,
+    ToolQuestions,
+    joined,
+    read_questionnaire,
+)
+from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
 from askback.text.json_text import clean
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 _MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
 _SINCE_LAST = "model_usage_since_last_result"
 _DEFERRED = "tool_deferred"
-_UNKNOWN_SESSION = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
 
 
 def literal(text: str) -> str:
@@ -45,30 +50,23 @@ def literal(text: str) -> str:
     return f" {text}" if text.startswith("/") else text
 
 
-class ClaudeParser:
+class ClaudeParser(JsonLinesParser):
     """Reads the events of one turn. Success is a `result` without an error for which the model was asked.
 
     A resident process reports the tokens of all its turns. Another one may end several turns, by background tasks: its
     tokens are their sum.
     """
 
+    unknown_session = re.compile(r"no conversation found|--resume requires a valid session", re.IGNORECASE)
+
     def __init__(self, *, resuming: bool, resident: bool = False) -> None:
-        self._resuming = resuming
+        super().__init__(resuming=resuming)
         self._resident = resident
-        self._conversation = Conversation()
+        self._assembler = MessageAssembler()
         self._result: Mapping[str, Any] | None = None
         self._since_last = Usage()
         self._retrying = ""
         self._is_named = False
-        self._stderr = Tail()
-
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            self._stderr.add(line)
-            return
-        event = decode_line(line)
-        if event is not None:
-            yield from self._read(event)
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind, subtype = text_at(event, "type"), text_at(event, "subtype")
@@ -77,13 +75,14 @@ class ClaudeParser:
             case "system" if subtype == "init":
                 self._is_named = True
                 yield SessionNamed(value=text_at(event, "session_id"))
-            case "assistant" | "user" if not _is_synthetic(event):
-                yield from self._conversation.read(event)
+            # A synthetic message comes from the program itself, such as an error text, and not from the model.
+            case "assistant" | "user" if text_at(event, "message", "model") != "<synthetic>":
+                yield from self._assembler.read(event)
             case "result" if self._resuming and not self._is_named and text_at(event, "stop_reason") == _DEFERRED:
                 # The call that an earlier turn deferred stays deferred, and our prompt comes next.
                 return
             case "result":
-                yield from self._conversation.flush()
+                yield from self._assembler.flush()
                 self._result = event
                 yield UsageSeen(usage=self._count(event), whole_session=self._resident)
                 yield TurnOver()
@@ -97,11 +96,11 @@ class ClaudeParser:
 
     @property
     def messages(self) -> Messages:
-        return self._conversation.messages
+        return self._assembler.messages
 
     def flush(self) -> Iterator[EngineEvent]:
         """Complete the current message."""
-        yield from self._conversation.flush()
+        yield from self._assembler.flush()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
         stderr = self._stderr.text
@@ -123,19 +122,11 @@ class ClaudeParser:
             )
         return replace(self.messages.completed(), deferred=text_at(self._result, "stop_reason") == _DEFERRED)
 
-    def _unknown(self, words: str) -> TurnFailed | None:
-        return unknown_session(words) if self._resuming and _UNKNOWN_SESSION.search(words) else None
-
 
 def _retry(event: Mapping[str, Any]) -> str:
     """The error text of an `api_retry`. Without a status, no server was reached."""
     status = count_at(event, "error_status")
     return f"API error {status}: {text_at(event, 'error')}" if status else "connection failed, trying again"
-
-
-def _is_synthetic(event: Mapping[str, Any]) -> bool:
-    """Whether the message comes from the program itself, such as an error text, and not from the model."""
-    return text_at(event, "message", "model") == "<synthetic>"
 
 
 def _is_error(result: Mapping[str, Any]) -> bool:
@@ -164,18 +155,12 @@ def _by_model(result: Mapping[str, Any], key: str) -> Usage | None:
 
 
 def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, generated: str) -> Usage:
-    sent = count_at(counts, plain) + count_at(counts, written) + count_at(counts, read)
-    output = count_at(counts, generated)
-    return Usage(
-        input_tokens=sent,
-        output_tokens=output,
-        cached_tokens=count_at(counts, read),
-        total_tokens=sent + output,
-    )
+    cached = count_at(counts, read)
+    return usage_of(count_at(counts, plain) + count_at(counts, written) + cached, count_at(counts, generated), cached)
 
 
-class Conversation:
-    """Reassembles messages: one message may arrive in several events, one for each of its blocks."""
+class MessageAssembler:
+    """Joins the blocks of messages: one message may arrive in several events, one for each of its blocks."""
 
     def __init__(self) -> None:
         self.messages = Messages()
@@ -200,10 +185,7 @@ class Conversation:
 
     def flush(self) -> Iterator[EngineEvent]:
         """Complete the current message."""
-        text, shortened = self._parts.text, self._parts.shortened
-        self._parts.clear()
-        if text.strip():
-            yield AssistantMessage(text=self.messages.add(text, shortened=shortened))
+        yield from self.messages.take(self._parts)
 
     def _add(self, message_id: str, text: str) -> Iterator[EngineEvent]:
         if not message_id or message_id != self._message_id:
@@ -251,23 +233,6 @@ _ASK_TOOL = "AskUserQuestion"
 _UNANSWERED: Mapping[str, Json] = {"behavior": "deny", "message": "Nobody answers. Decide by yourself and continue."}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """A call of Claude's ask tool. To answer it, the call is allowed with the answers added to its input."""
-
-    request_id: str
-    given: Mapping[str, Json]
-    asked: Questionnaire
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply)
-        if answers is None:
-            return _UNANSWERED
-        texts = (", ".join(each) if isinstance(each, list) else each for each in answers)
-        by_question = {item.text: text for item, text in zip(self.asked.items, texts, strict=True)}
-        return _allowed({**self.given, "answers": by_question})
-
-
 class ClaudeConversation:
     def __init__(self, *, may_ask: bool = True) -> None:
         self._may_ask = may_ask
@@ -277,14 +242,13 @@ class ClaudeConversation:
         self._is_ours = False
         self._is_open = False
         self.is_paused = False
-        self._asked: list[_Asking] = []
+        self._asked = PendingQuestions()
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
         self._is_open = True
         if self._asked:
             self._said_before = self._turn.messages.said
-            asking = self._asked.pop(0)
-            yield _response(asking.request_id, asking.answer(reply))
+            yield _response(*self._asked.answer(reply))
             yield from self._ask()
             return
         self._turn, self._said_before = ClaudeParser(resuming=False, resident=True), 0
@@ -305,7 +269,7 @@ class ClaudeConversation:
         if kind == "control_request":
             yield from self._read_request(text_at(event, "request_id"), object_at(event, "request"))
         elif kind == "control_cancel_request":
-            self._asked = [each for each in self._asked if each.request_id != text_at(event, "request_id")]
+            self._asked.withdraw(text_at(event, "request_id"))
         elif event.get("isReplay") is True:
             self._is_ours = self._is_ours or text_at(event, "uuid") == self._id
         elif stream is Stream.STDERR or self._belongs(event):
@@ -342,25 +306,26 @@ class ClaudeConversation:
     def _read_request(self, request_id: str, request: Mapping[str, Any]) -> Iterator[EngineEvent]:
         given = object_at(request, "input")
         if text_at(request, "subtype") != "can_use_tool":
-            yield _send({"type": "control_response", "response": _refusal(request_id)})
+            error = {"subtype": "error", "request_id": request_id, "error": "this request is not supported"}
+            yield _send({"type": "control_response", "response": error})
             return
         asks = text_at(request, "tool_name") == _ASK_TOOL
         asked = read_questionnaire(given.get("questions")) if asks else None
-        can_ask = self._may_ask and self._is_ours and (self._is_open or self._asked) and len(self._asked) < MAX_ASKED
+        can_ask = self._may_ask and self._is_ours and (self._is_open or self._asked) and not self._asked.is_full
         if asks and (asked is None or not can_ask):
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield _response(request_id, _UNANSWERED)
         elif asked is None:
             yield _response(request_id, _allowed(given))
         else:
-            self._asked.append(_Asking(request_id=request_id, given=given, asked=asked))
+            self._asked.add(request_id, _asking(given, asked))
             if self._is_open:
                 yield from self._ask()
 
     def _ask(self) -> Iterator[EngineEvent]:
-        for asking in self._asked[:1]:
+        if self._asked:
             self._is_open = False
-            yield Asked(question=asking.asked.question)
+            yield Asked(question=self._asked.oldest)
 
     # The outcome.
 
@@ -375,17 +340,25 @@ class ClaudeConversation:
         return broke if isinstance(broke, TurnFailed) else crashed(ended, None)
 
 
+def _asking(given: Mapping[str, Json], asked: Questionnaire) -> ToolQuestions:
+    """A call of Claude's ask tool. To answer it, the call is allowed with the answers added to its input."""
+
+    def respond(answers: Sequence[Answer] | None) -> Mapping[str, Json]:
+        if answers is None:
+            return _UNANSWERED
+        by_question = {item.text: joined(each) for item, each in zip(asked.items, answers, strict=True)}
+        return _allowed({**given, "answers": by_question})
+
+    return ToolQuestions(asked=asked, respond=respond)
+
+
 def _allowed(given: Mapping[str, Json]) -> Mapping[str, Json]:
     return {"behavior": "allow", "updatedInput": given}
 
 
-def _response(request_id: str, response: Mapping[str, Json]) -> Send:
+def _response(request_id: Json, response: Mapping[str, Json]) -> Send:
     content = {"subtype": "success", "request_id": request_id, "response": response}
     return _send({"type": "control_response", "response": content})
-
-
-def _refusal(request_id: str) -> Mapping[str, Json]:
-    return {"subtype": "error", "request_id": request_id, "error": "this request is not supported"}
 
 
 def _send(message: Mapping[str, Json]) -> Send:

@@ -8,40 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
-from askback.engines.base import (
-    UUID,
-    CallResult,
-    Completed,
-    EngineEvent,
-    Exit,
-    Launch,
-    Probe,
-    SessionMove,
-    SessionNamed,
-    Stream,
-    Turn,
-    TurnFailed,
-    TurnOver,
-    UsageSeen,
-    printed_by,
-    session_of,
-    version_in,
-    why_not,
-)
-from askback.engines.codex.app_server import AppServerConversation
-from askback.engines.codex.items import Items, usage_in
-from askback.engines.codex.models import CodexModels
+from askback.engines.base import VERSION, CallResult, Engine, Launch, Probe, SessionMove, Turn, session_of
+from askback.engines.codex.app_server import AppServerConversation, CodexModels
 from askback.engines.codex.strict_schema import strict_form
-from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
-from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
-from askback.engines.protocols.mcp_server import CALL_SEC, SERVER, START_SEC, command_and_args
+from askback.engines.codex.turn import CodexParser
+from askback.engines.launches import CALL_SEC, SERVER, START_SEC, command_and_args, printed_by, probed
 
-_EXEC_HELP, _RESUME_HELP, _VERSION = ("exec", "--help"), ("exec", "resume", "--help"), ("--version",)
+_EXEC_HELP, _RESUME_HELP = ("exec", "--help"), ("exec", "resume", "--help")
 _SERVER_HELP = ("app-server", "--help")
 
 FULL_AUTO = "full-auto"
@@ -71,21 +49,17 @@ _SCHEMA_FILE = ".codex/askback-output-schema.json"
 # Codex refuses a CODEX_HOME that does not exist. Writing this file creates ours.
 _HOME_FILE = ".codex/.askback"
 
-_UNKNOWN_SESSION = re.compile(r"no rollout found|thread/resume failed|session not found", re.IGNORECASE)
 
-
-class Codex:
+class Codex(Engine):
     name = "codex"
     title = "Codex"
-    default_command: tuple[str, ...] = ("codex",)
+    default_command = ("codex",)
     install = "install it with: npm install -g @openai/codex"
-    handle_type = "session_id"
-    handle_pattern = re.compile(UUID, re.ASCII)
+    sign_in = "sign in with: codex login"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
     warm = True
     takes_ask_tool = True
-    env_allow: tuple[str, ...] = (
+    env_allow = (
         "CODEX_API_KEY",
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
@@ -93,10 +67,10 @@ class Codex:
         "OPENAI_PROJECT",
         "CODEX_CA_CERTIFICATE",
     )
-    config_names: tuple[str, ...] = (".codex",)
-    credentials: tuple[str, ...] = (".codex/auth.json",)
-    caches: tuple[str, ...] = (".codex/tmp",)
-    renewals: tuple[Renewal, ...] = (
+    config_names = (".codex",)
+    credentials = (".codex/auth.json",)
+    caches = (".codex/tmp",)
+    renewals = (
         Renewal(
             name=".codex/auth.json",
             fields=(
@@ -108,13 +82,12 @@ class Codex:
             account=(("tokens", "account_id"), ("auth_mode",)),
         ),
     )
-    sign_in = "sign in with: codex login"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         return bool(files) or "CODEX_API_KEY" in env or "OPENAI_API_KEY" in env
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_RESUME_HELP, _EXEC_HELP, _SERVER_HELP, _VERSION)
+        return (_RESUME_HELP, _EXEC_HELP, _SERVER_HELP, VERSION)
 
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
         resume, usage = printed_by(results, _RESUME_HELP), printed_by(results, _EXEC_HELP)
@@ -125,10 +98,12 @@ class Codex:
             features.append(OPTIONS_BEFORE_RESUME)
         if "--output-schema" in usage and (OPTIONS_BEFORE_RESUME in features or "--output-schema" in resume):
             features.append(OUTPUT_SCHEMA)
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="it offers exec resume SESSION_ID" if resumes else why_not(results, _RESUME_HELP, "a SESSION_ID"),
-            version=version_in(printed_by(results, _VERSION)),
+        return probed(
+            results,
+            _RESUME_HELP,
+            "a SESSION_ID",
+            resumes=resumes,
+            offers="it offers exec resume SESSION_ID",
             features=tuple(features),
             # `-c` is older than every version that resumes.
             effort=tuple(sorted(self.profiles)) if "--config" in usage else (),
@@ -167,9 +142,6 @@ class Codex:
         for setting in (*settings, *_effort(turn), *_ask_tool(turn)):
             argv += ["-c", setting]
         return Launch(argv=tuple(argv), env=_environment(turn), files={_HOME_FILE: b""})
-
-    def launch_models(self, turn: Turn) -> Launch:
-        return self.launch_resident(turn)
 
     def model_query(self, turn: Turn) -> CodexModels:
         return CodexModels(api_key=_key(turn))
@@ -234,52 +206,3 @@ def _environment(turn: Turn) -> dict[str, str]:
     if not turn.credentials and "CODEX_API_KEY" not in turn.env and "OPENAI_API_KEY" in turn.env:
         env["CODEX_API_KEY"] = turn.env["OPENAI_API_KEY"]
     return env
-
-
-class CodexParser:
-    """Reads the events of one `codex exec`. A turn succeeds only if it ends with `turn.completed`."""
-
-    def __init__(self, *, resuming: bool) -> None:
-        self._resuming = resuming
-        self._items = Items()
-        self._completed = False
-        self._failure: str | None = None
-        self._trouble = ""
-        self._stderr = Tail()
-
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            self._stderr.add(line)
-            return
-        event = decode_line(line)
-        if event is not None:
-            yield from self._read(event)
-
-    def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        kind = text_at(event, "type")
-        # Retry notices are `error` events too. Any other event means that the retry succeeded.
-        self._trouble = text_at(event, "message") if kind == "error" else ""
-        match kind:
-            case "thread.started":
-                yield SessionNamed(value=text_at(event, "thread_id"))
-            case "turn.started":
-                self._completed = False
-            case "item.started" | "item.completed":
-                yield from self._items.read(object_at(event, "item"), ended=kind == "item.completed")
-            case "turn.completed":
-                self._completed = True
-                yield UsageSeen(usage=usage_in(object_at(event, "usage")), whole_session=True)
-                yield TurnOver()
-            case "turn.failed":
-                self._failure = text_at(event, "error", "message") or "it did not say why"
-                yield TurnOver()
-
-    def finish(self, ended: Exit) -> Completed | TurnFailed:
-        if self._failure is not None:
-            return ended_badly(failure_of(self._failure), self._failure)
-        if self._completed:
-            return self._items.messages.completed()
-        stderr = self._stderr.text
-        if self._resuming and _UNKNOWN_SESSION.search(stderr):
-            return unknown_session(stderr)
-        return stopped(ended, self._trouble, stderr) or crashed(ended, as_detail(f"{self._trouble}\n{stderr}"))

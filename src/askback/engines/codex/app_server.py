@@ -1,4 +1,4 @@
-"""The conversation with `codex app-server`: one thread, a turn for each prompt, JSON-RPC with one message per line.
+"""What is said to `codex app-server`: a conversation, or a query for its models. JSON-RPC with one message per line.
 
 Its items and token counts are those of `codex exec`, with names in camel case.
 """
@@ -6,35 +6,43 @@ Its items and token counts are those of `codex exec`, with names in camel case.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from askback.core.errors import ErrorCode
-from askback.core.interactions import Json, Question
+from askback.core.interactions import Json
 from askback.engines.base import (
     Asked,
     Completed,
     EngineEvent,
     Exit,
+    Model,
     Reply,
+    Send,
     SessionNamed,
     Stream,
     TurnFailed,
     TurnOver,
     UsageSeen,
 )
-from askback.engines.codex.items import Items, usage_in
+from askback.engines.codex.turn import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
-from askback.engines.messages import MAX_ASKED
-from askback.engines.protocols.elicitation import DECLINED, Form, Questionnaire, read_form, read_questionnaire
+from askback.engines.model_lists import MAX_MODELS, Dialog, distinct, model, objects
+from askback.engines.protocols.elicitation import (
+    DECLINED,
+    Answer,
+    Asking,
+    PendingQuestions,
+    ToolQuestions,
+    read_form,
+    read_questionnaire,
+)
 from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import JsonRpcChannel
 from askback.text.json_text import clean
 
 # Without `experimentalApi`, the ask tool is not available to the model.
-CLIENT = {
+_CLIENT = {
     "clientInfo": {"name": "askback", "title": "Askback", "version": "1"},
     "capabilities": {"experimentalApi": True},
 }
@@ -60,7 +68,7 @@ class AppServerConversation:
         self._is_ready = False
         self._thread_id = ""
         self._prompt = ""
-        self._asked: deque[tuple[Json, UserInput | Form]] = deque()
+        self._asked = PendingQuestions()
         self._stderr = Tail()
         self.is_paused = False
         self._begin()
@@ -75,17 +83,16 @@ class AppServerConversation:
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
         self._begin()
         if self._asked:
-            request_id, asked = self._asked.popleft()
-            yield self._line.answer(request_id, asked.answer(reply))
+            yield self._line.answer(*self._asked.answer(reply))
             yield from self._ask()
             return
         self._prompt = clean(prompt)
         if self._thread_id:
             yield self._start_turn()
         elif self._is_ready:
-            yield self._sign_in()
+            yield _sign_in(self._line, self._api_key, "thread/start", self._thread)
         else:
-            yield self._line.request("initialize", CLIENT)
+            yield self._line.request("initialize", _CLIENT)
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
@@ -122,18 +129,13 @@ class AppServerConversation:
         elif method == "initialize":
             self._is_ready = True
             yield self._line.notify("initialized")
-            yield self._sign_in()
+            yield _sign_in(self._line, self._api_key, "thread/start", self._thread)
         elif method == "account/login/start":
             yield self._line.request("thread/start", self._thread)
         elif method == "thread/start":
             self._thread_id = text_at(response, "result", "thread", "id")
             yield SessionNamed(value=self._thread_id)
             yield self._start_turn()
-
-    def _sign_in(self) -> EngineEvent:
-        if not self._api_key:
-            return self._line.request("thread/start", self._thread)
-        return self._line.request("account/login/start", {"type": "apiKey", "apiKey": self._api_key})
 
     def _start_turn(self) -> EngineEvent:
         schema = {"outputSchema": self._output_schema} if self._output_schema is not None else {}
@@ -153,7 +155,8 @@ class AppServerConversation:
             total = _renamed(object_at(params, "tokenUsage", "total"))
             yield UsageSeen(usage=usage_in(total), whole_session=True)
         elif method == "serverRequest/resolved":
-            self._forget(params.get("requestId"))
+            # Codex also reports this after an answer.
+            self._asked.withdraw(params.get("requestId"))
         elif method == "turn/completed":
             yield from self._end(object_at(params, "turn"))
 
@@ -174,7 +177,8 @@ class AppServerConversation:
 
     def _fail(self, message: str, error: Mapping[str, Any], code: ErrorCode | None = None) -> Iterator[EngineEvent]:
         words = _words(error) or self._trouble or "it did not say why"
-        code = code or failure_of_status(_status(error), f"{words}\n{_spaced(text_at(error, 'codexErrorInfo'))}")
+        kind = _CAPITAL.sub(r" \1", text_at(error, "codexErrorInfo"))
+        code = code or failure_of_status(_status(error), f"{words}\n{kind}")
         self._broke = TurnFailed(code=code, message=message, detail=as_detail(words))
         self._is_open = False
         yield TurnOver()
@@ -187,22 +191,18 @@ class AppServerConversation:
             yield self._line.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._line.answer(request_id, response)
-        elif not self._may_ask or (not self._is_open and not self._asked) or len(self._asked) >= MAX_ASKED:
+        elif not self._may_ask or (not self._is_open and not self._asked) or self._asked.is_full:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._line.answer(request_id, response.answer(None))
         else:
-            self._asked.append((request_id, response))
+            self._asked.add(request_id, response)
             if self._is_open:
                 yield from self._ask()
 
     def _ask(self) -> Iterator[EngineEvent]:
-        for _, asked in list(self._asked)[:1]:
+        if self._asked:
             self._is_open = False
-            yield Asked(question=asked.question)
-
-    def _forget(self, request_id: Json) -> None:
-        """Drop a question that Codex no longer waits for. It also reports this after an answer."""
-        self._asked = deque(pending for pending in self._asked if pending[0] != request_id)
+            yield Asked(question=self._asked.oldest)
 
     # The outcome.
 
@@ -231,36 +231,14 @@ def _status(error: Mapping[str, Any]) -> int:
     return next((count_at(kind, "httpStatusCode") for kind in kinds if isinstance(kind, dict)), 0)
 
 
-def _spaced(name: str) -> str:
-    return _CAPITAL.sub(r" \1", name)
+def _sign_in(line: JsonRpcChannel, api_key: str | None, method: str, params: Mapping[str, Json]) -> Send:
+    """Sign in with the key, or if there is none, make the request that comes next."""
+    if not api_key:
+        return line.request(method, params)
+    return line.request("account/login/start", {"type": "apiKey", "apiKey": api_key})
 
 
-_NO_ANSWERS: Mapping[str, Json] = {"answers": {}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserInput:
-    """A call of the model's ask tool. Each answer is returned as a list under its question's id."""
-
-    asked: Questionnaire
-    ids: tuple[str, ...]
-
-    @property
-    def question(self) -> Question:
-        question = self.asked.question
-        if len(self.ids) > 1:
-            return question
-        return replace(question, interaction_id=self.ids[0] or None)
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply)
-        if answers is None:
-            return _NO_ANSWERS
-        lists = (each if isinstance(each, list) else [each] for each in answers)
-        return {"answers": {name: {"answers": each} for name, each in zip(self.ids, lists, strict=True)}}
-
-
-def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | UserInput | Form | None:
+def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] | Asking | None:
     """The response to a request, or the question to ask the user first. None if the method is not supported."""
     match method:
         case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
@@ -278,9 +256,68 @@ def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] |
             return None
 
 
-def _user_input(questions: Json) -> Mapping[str, Json] | UserInput:
+def _user_input(questions: Json) -> Mapping[str, Json] | Asking:
+    """A call of the model's ask tool. Each answer is returned as a list under its question's id."""
     asked = read_questionnaire(questions)
     if asked is None:
-        return _NO_ANSWERS
+        return {"answers": {}}
     ids = tuple(text_at(each, "id") for each in questions)
-    return UserInput(asked=asked, ids=ids)
+
+    def respond(answers: Sequence[Answer] | None) -> Mapping[str, Json]:
+        lists = (each if isinstance(each, list) else [each] for each in answers or ())
+        return {"answers": {name: {"answers": each} for name, each in zip(ids, lists, strict=False)}}
+
+    return ToolQuestions(asked=asked, respond=respond, interaction_id=(ids[0] or None) if len(ids) == 1 else None)
+
+
+class CodexModels(Dialog):
+    """Asks for `model/list`. With a key it signs in first: the list depends on the account."""
+
+    def __init__(self, *, api_key: str | None) -> None:
+        super().__init__()
+        self._api_key = api_key
+        self._channel = JsonRpcChannel(header={})
+        self._pages: list[Model | None] = []
+
+    def begin(self) -> Iterator[Send]:
+        yield self._channel.request("initialize", _CLIENT)
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Send]:
+        if stream is Stream.STDERR:
+            self._stderr.add(line)
+            return
+        message = decode_line(line)
+        if message is None or self.is_over or text_at(message, "method"):
+            return
+        step = self._channel.answered(message)
+        if step is None:
+            return
+        if "error" in message:
+            self._refusal = text_at(message, "error", "message") or f"it refused {step}"
+            return
+        yield from self._read(step, object_at(message, "result"))
+
+    def _read(self, step: str, result: Mapping[str, Any]) -> Iterator[Send]:
+        match step:
+            case "initialize":
+                yield self._channel.notify("initialized")
+                yield _sign_in(self._channel, self._api_key, "model/list", {})
+            case "account/login/start":
+                yield self._channel.request("model/list", {})
+            case _:
+                yield from self._collect(result)
+
+    def _collect(self, result: Mapping[str, Any]) -> Iterator[Send]:
+        before = len(self._pages)
+        self._pages += [_model(each) for each in objects(result.get("data")) if each.get("hidden") is not True]
+        cursor = text_at(result, "nextCursor")
+        if cursor and before < len(self._pages) < MAX_MODELS:
+            yield self._channel.request("model/list", {"cursor": cursor})
+        else:
+            self._found = distinct(self._pages)
+
+
+def _model(each: Mapping[str, Any]) -> Model | None:
+    efforts = [text_at(effort, "reasoningEffort") for effort in objects(each.get("supportedReasoningEfforts"))]
+    is_default = each.get("isDefault") is True
+    return model(each, text_at(each, "model"), text_at(each, "displayName"), efforts=efforts, is_default=is_default)

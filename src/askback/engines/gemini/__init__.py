@@ -6,30 +6,17 @@ Gemini treats a prompt that starts with a slash as a command. In headless mode i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import ProfileKind
-from askback.engines.base import (
-    UUID,
-    CallResult,
-    Launch,
-    Probe,
-    SessionMove,
-    Turn,
-    printed_by,
-    session_of,
-    version_in,
-    why_not,
-)
-from askback.engines.gemini.events import GeminiParser, is_noise, retry_in
-from askback.engines.protocols.acp.conversation import AcpConversation, Dialect
-from askback.engines.protocols.acp.models import AcpModels
-from askback.engines.protocols.mcp_server import CALL_SEC, mcp_servers
+from askback.engines.base import HELP, CallResult, Engine, Launch, Probe, SessionMove, Turn, session_of
+from askback.engines.gemini.turn import GeminiParser, is_noise, retry_in
+from askback.engines.launches import CALL_SEC, mcp_servers, printed_by, probed
+from askback.engines.protocols.acp import AcpConversation, AcpModels
+from askback.engines.protocols.acp_turn import Dialect
 
-_HELP, _VERSION = ("--help",), ("--version",)
 STREAM, _RESIDENT = "stream-json", "--acp"
 
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
@@ -63,18 +50,16 @@ _SETTINGS = {
 _DEFAULT_ENV = {"NO_BROWSER": "true", "GEMINI_TELEMETRY_ENABLED": "false"}
 
 
-class Gemini:
+class Gemini(Engine):
     name = "gemini"
     title = "Gemini CLI"
-    default_command: tuple[str, ...] = ("gemini",)
+    default_command = ("gemini",)
     install = "install it with: npm install -g @google/gemini-cli"
-    handle_type = "session_id"
-    handle_pattern = re.compile(UUID, re.ASCII)
+    sign_in = "sign in with: gemini, or set GEMINI_API_KEY"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    chosen_by_default = True
     warm = True
     takes_ask_tool = True
-    env_allow: tuple[str, ...] = (
+    env_allow = (
         *_KEYS,
         "GEMINI_MODEL",
         "GOOGLE_GEMINI_BASE_URL",
@@ -84,9 +69,9 @@ class Gemini:
         "GOOGLE_CLOUD_LOCATION",
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
-    config_names: tuple[str, ...] = (".gemini",)
-    credentials: tuple[str, ...] = (_SIGN_IN, ".gemini/google_accounts.json")
-    renewals: tuple[Renewal, ...] = (
+    config_names = (".gemini",)
+    credentials = (_SIGN_IN, ".gemini/google_accounts.json")
+    renewals = (
         Renewal(
             name=_SIGN_IN,
             fields=(
@@ -100,24 +85,15 @@ class Gemini:
             account=(("type",), ("client_id",)),
         ),
     )
-    sign_in = "sign in with: gemini, or set GEMINI_API_KEY"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         return _SIGN_IN in files or any(key in env for key in _KEYS)
 
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (_HELP, _VERSION)
-
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        usage = printed_by(results, _HELP)
-        resumes = "--resume" in usage
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="its --help offers --resume" if resumes else why_not(results, _HELP, "--resume"),
-            version=version_in(printed_by(results, _VERSION)),
-            features=(STREAM,) if STREAM in usage else (),
-            resident=_RESIDENT in usage,
-        )
+        usage = printed_by(results, HELP)
+        features = (STREAM,) if STREAM in usage else ()
+        resumes, resident = "--resume" in usage, _RESIDENT in usage
+        return probed(results, HELP, "--resume", resumes=resumes, features=features, resident=resident)
 
     def launch(self, turn: Turn) -> Launch:
         # In the `json` format, long answers are often truncated. It is only for versions without a stream.
@@ -150,9 +126,6 @@ class Gemini:
 
     def conversation(self, turn: Turn) -> AcpConversation:
         return AcpConversation(cwd=turn.cwd, dialect=_dialect(turn), may_ask=turn.may_ask)
-
-    def launch_models(self, turn: Turn) -> Launch:
-        return self.launch_resident(turn)
 
     def model_query(self, turn: Turn) -> AcpModels:
         return AcpModels(cwd=turn.cwd, dialect=_dialect(turn))

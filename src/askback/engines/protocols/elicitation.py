@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from askback.core.interactions import Json, Question, option_label, option_value
 from askback.core.secrecy import Secrecy
@@ -13,6 +14,50 @@ from askback.engines.protocols.json_lines import object_at, text_at
 from askback.questions.schemas import flat_schema, marked_secret, options_of
 
 DECLINED: Mapping[str, Json] = {"action": "decline"}
+_MAX_ASKED = 100
+"""The most questions that a program may have open at a time."""
+
+
+class Asking(Protocol):
+    """A question for the user. Turns the answer into the response to the program's request."""
+
+    @property
+    def question(self) -> Question: ...
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
+
+
+class PendingQuestions:
+    """The questions that a program waits for, oldest first, by the ids of its requests."""
+
+    def __init__(self) -> None:
+        self._asked: deque[tuple[Json, Asking]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._asked) >= _MAX_ASKED
+
+    @property
+    def oldest(self) -> Question:
+        return self._asked[0][1].question
+
+    def add(self, request_id: Json, asking: Asking) -> None:
+        self._asked.append((request_id, asking))
+
+    def answer(self, reply: Reply | None) -> tuple[Json, Mapping[str, Json]]:
+        """Remove the oldest question. Returns the id of its request and the response to it."""
+        request_id, asking = self._asked.popleft()
+        return request_id, asking.answer(reply)
+
+    def withdraw(self, request_id: Json) -> None:
+        """Remove a question that the program no longer waits for."""
+        self._asked = deque(pending for pending in self._asked if pending[0] != request_id)
+
+    def clear(self) -> None:
+        self._asked.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +186,28 @@ class Questionnaire:
         if isinstance(reply.response, Mapping) and self.question.response_schema is not None:
             return [_answer(reply.response.get(item.key), item) for item in self.items]
         return [_answer(reply.response, item) for item in self.items]
+
+
+def joined(answer: Answer) -> str:
+    return answer if isinstance(answer, str) else ", ".join(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolQuestions:
+    """A call of a program's own ask tool."""
+
+    asked: Questionnaire
+    respond: Callable[[Sequence[Answer] | None], Mapping[str, Json]]
+    """Turns the answers into the response to the call; None stands for no answers."""
+    interaction_id: str | None = None
+
+    @property
+    def question(self) -> Question:
+        question = self.asked.question
+        return question if self.interaction_id is None else replace(question, interaction_id=self.interaction_id)
+
+    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
+        return self.respond(self.asked.answers(reply))
 
 
 def read_questionnaire(listed: Json) -> Questionnaire | None:

@@ -13,14 +13,15 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
-from askback.core.renewals import Renewal
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.base import (
+    HELP,
     UUID,
     Asked,
     AssistantMessage,
     CallResult,
     Completed,
+    Engine,
     EngineEvent,
     Exit,
     Launch,
@@ -38,9 +39,10 @@ from askback.engines.base import (
     UsageSeen,
     session_of,
 )
-from askback.engines.failures import crashed, ended_badly, failure_of, stopped, unknown_session
-from askback.engines.messages import Messages
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.failures import crashed, ended_badly, failure_of, unknown_session
+from askback.engines.launches import printed_by, probed
+from askback.engines.parser import JsonLinesParser, Messages
+from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
 from askback.questions import finding as questions
 
 SCRIPT = "assets/scripted.json"
@@ -51,46 +53,31 @@ _SESSION_UNKNOWN = "session_unknown"
 """How it marks a session that it does not have."""
 
 
-class Scripted:
+class Scripted(Engine):
     name = "scripted"
     title = "Scripted (plays a script, no account needed)"
-    default_command: tuple[str, ...] = (
+    default_command = (
         sys.executable or "python3",
         "-I",
         "-S",
         __file__.removesuffix("__init__.py") + "program/__main__.py",
     )
     install = "it comes with Askback: pip install askback"
-    handle_type = "session_id"
+    sign_in = "it needs no account"
     handle_pattern = re.compile(f"ses-{UUID}", re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
-    env_allow: tuple[str, ...] = ()
     chosen_by_default = False
     warm = True
     takes_ask_tool = True
-    config_names: tuple[str, ...] = ()
-    credentials: tuple[str, ...] = ()
-    renewals: tuple[Renewal, ...] = ()
-    sign_in = "it needs no account"
 
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         return True
 
-    def probe_calls(self) -> Sequence[tuple[str, ...]]:
-        return (("--version",), ("--help",))
-
     def read_probe(self, results: Sequence[CallResult]) -> Probe:
-        by_args = {result.args: result for result in results}
-        version, usage = by_args.get(("--version",)), by_args.get(("--help",))
-        number = re.search(r"\d+(?:\.\d+)+", version.stdout) if version is not None else None
-        resumes = usage is not None and usage.exit_code == 0 and "--resume" in usage.stdout
-        return Probe(
-            kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
-            reason="its --help offers --resume" if resumes else f"its --help does not offer --resume{_why(usage)}",
-            version=number[0] if number else None,
-            effort=tuple(sorted(self.profiles)) if usage is not None and "--effort" in usage.stdout else (),
-            resident=usage is not None and usage.exit_code == 0 and "--stay" in usage.stdout,
-        )
+        usage = printed_by(results, HELP)
+        effort = tuple(sorted(self.profiles)) if "--effort" in usage else ()
+        resumes, resident = "--resume" in usage, "--stay" in usage
+        return probed(results, HELP, "--resume", resumes=resumes, effort=effort, resident=resident)
 
     def launch(self, turn: Turn) -> Launch:
         argv = _argv(turn)
@@ -123,34 +110,20 @@ def _argv(turn: Turn) -> list[str]:
     return [*argv, *turn.extra_args]
 
 
-def _why(usage: CallResult | None) -> str:
-    if usage is None or usage.exit_code is None:
-        return " (it did not end in time)"
-    return f" (it ended with {usage.exit_code})" if usage.exit_code else ""
-
-
 def engine() -> Scripted:
     return Scripted()
 
 
-class ScriptedParser:
+class ScriptedParser(JsonLinesParser):
     """Reads the program's events. A turn succeeds only with `turn.completed` and without a failure event."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages = Messages()
         self._completed = False
         self._failure: str | None = None
         self._failure_code = ""
         self._retrying = ""
-        self._stderr = Tail()
-
-    def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
-        if stream is Stream.STDERR:
-            self._stderr.add(line)
-            return
-        event = decode_line(line)
-        if event is not None:
-            yield from self._read(event)
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind = text_at(event, "type")
@@ -196,11 +169,7 @@ class ScriptedParser:
         return self.messages.completed() if self._completed else None
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
-        return self.ending() or stopped(ended, self._retrying, self._stderr.text) or self.gone(ended)
-
-    def gone(self, ended: Exit) -> TurnFailed:
-        """The result of a program that ended without an end-of-turn event."""
-        return crashed(ended, as_detail(self._stderr.text))
+        return self.ending() or self._unfinished(ended, self._retrying)
 
 
 class ScriptedConversation:
@@ -249,7 +218,7 @@ class ScriptedConversation:
 
     def finish(self, ended: Exit) -> TurnFailed:
         broke = self._turn.finish(ended)
-        return broke if isinstance(broke, TurnFailed) else self._turn.gone(ended)
+        return broke if isinstance(broke, TurnFailed) else crashed(ended, None)
 
 
 def _send(**message: Any) -> Send:

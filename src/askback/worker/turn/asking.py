@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from askback.catalog.probes import EngineSetup
 from askback.core.interactions import Json, Question
 from askback.core.runs import Mode
-from askback.engines.base import AskToolEngine, Engine
+from askback.engines.base import Engine
 from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
 from askback.questions.tool_calls import PutQuestion, read_call
 from askback.workspace.layout import Workspace
 
-__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool", "takes_ask_tool"]
+__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool"]
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +41,7 @@ _TOO_MANY = (
 
 
 def has_ask_tool(engine: Engine, setup: EngineSetup, mode: Mode) -> bool:
-    return takes_ask_tool(engine) and setup.ask_tool and mode is Mode.INTERACTIVE
-
-
-def takes_ask_tool(engine: Engine) -> bool:
-    return isinstance(engine, AskToolEngine) and engine.takes_ask_tool
+    return engine.takes_ask_tool and setup.ask_tool and mode is Mode.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

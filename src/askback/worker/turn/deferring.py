@@ -9,7 +9,7 @@ from __future__ import annotations
 from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine
 from askback.fs import beneath
-from askback.worker.turn.asking import DeferredCall, fits_result, takes_ask_tool
+from askback.worker.turn.asking import DeferredCall, fits_result
 from askback.workspace.layout import Workspace
 
 _MARK = ".askback-deferred"
@@ -28,7 +28,7 @@ def deferred_call(run: Run, engine: Engine, workspace: Workspace, prompt: str) -
 
     A turn that was restarted gets a message: perhaps the engine could not make the call.
     """
-    if not takes_ask_tool(engine):
+    if not engine.takes_ask_tool:
         return None
     if not beneath.has_file(workspace.root, _path(workspace)):
         # Perhaps something else is there, which nobody but the engine has put there.

@@ -16,7 +16,6 @@ from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable,
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
-from askback.engines.base import caches_of
 from askback.worker.machine import FILES_WORK, REASONS
 from askback.worker.run_control import RunControl, StopReason
 from askback.worker.turn.context import TurnContext
@@ -97,7 +96,7 @@ async def keep(
     """
     if context.homes is None:
         return signal
-    caches, alive = caches_of(context.engines[run.engine]), True
+    caches, alive = context.engines[run.engine].all_caches, True
     began = time.monotonic()
     while True:
         try:

@@ -13,7 +13,7 @@ from askback.core.errors import ErrorCode
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
 from askback.core.runs import Mode, ProfileKind, Run, TurnKind
-from askback.engines.base import Engine, HandleInvalid, Launch, Probe, ResidentEngine, Turn
+from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Turn
 from askback.process.ask_socket import ask_tool_command
 from askback.skills.package import SkillPackage
 from askback.text.redaction import Redactor
@@ -294,7 +294,7 @@ def launch_of(engine: Engine, turn: Turn, *, resident: bool) -> Launch:
     try:
         if not resident:
             return engine.launch(turn)
-        if isinstance(engine, ResidentEngine):
+        if engine.can_stay:
             return engine.launch_resident(turn)
     except HandleInvalid as error:
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, str(error))) from error

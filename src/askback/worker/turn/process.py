@@ -23,7 +23,6 @@ from askback.engines.base import (
     Parser,
     PausableConversation,
     Reply,
-    ResidentEngine,
     Turn,
 )
 from askback.process import tree
@@ -287,7 +286,7 @@ async def desk_of(turn: Turn, workspace: Workspace) -> AskDesk:
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
-    if prepared.resident and isinstance(prepared.engine, ResidentEngine):
+    if prepared.resident and prepared.engine.can_stay:
         return prepared.engine.conversation(prepared.turn)
     return None
 

@@ -12,7 +12,7 @@ from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclu
 from askback.core.runs import Mode, Run
 from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
-from askback.engines.messages import Messages
+from askback.engines.parser import Messages
 from askback.process.isolation import Breach, Resource, ResourceLimits
 from askback.questions.reading import read_answer
 from askback.skills.validation import output_check

@@ -1,13 +1,12 @@
-"""The conversation with any program that speaks the Agent Client Protocol: JSON-RPC 2.0, one message per line.
+"""What is said to any program that speaks the Agent Client Protocol: a conversation, or a query for its models.
 
-Engines describe the differences between programs in a `Dialect`. All permissions are granted. The optional client
+The protocol is JSON-RPC 2.0, one message per line. Engines describe the differences between programs in a `Dialect`. All permissions are granted. The optional client
 capabilities (files, terminals) are not offered.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from askback.engines.base import (
     Completed,
     EngineEvent,
     Exit,
+    Model,
     Reply,
     Send,
     SessionNamed,
@@ -26,34 +26,70 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.messages import MAX_ASKED
-from askback.engines.protocols.acp.turn import AcpTurnState, Asking, Dialect, literal_blocks, words_of
-from askback.engines.protocols.elicitation import DECLINED, Questionnaire, read_form, read_questionnaire
+from askback.engines.model_lists import Dialog, distinct, model, objects
+from askback.engines.protocols.acp_turn import AcpTurnState, Dialect, literal_blocks, words_of
+from askback.engines.protocols.elicitation import (
+    DECLINED,
+    Answer,
+    Asking,
+    PendingQuestions,
+    Questionnaire,
+    ToolQuestions,
+    joined,
+    read_form,
+    read_questionnaire,
+)
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
 from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
 
 PROTOCOL_VERSION = 1
 _CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}
-INITIALIZE: Mapping[str, Json] = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
-AUTH_REQUIRED = -32000
+_AUTH_REQUIRED = -32000
 _AUTOMATIC = "yolo"
 
-__all__ = ["AcpConversation", "Dialect"]
+
+class _Handshake:
+    """The way to a session: `initialize`, `authenticate` if the program asks for it, `session/new`."""
+
+    def __init__(self, *, cwd: str, dialect: Dialect) -> None:
+        self._cwd = cwd
+        self._sign_in = dialect.sign_in
+        self._tried_to_sign_in = False
+        self.channel = JsonRpcChannel(VERSION)
+
+    def begin(self) -> Send:
+        return self.channel.request(
+            "initialize", {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
+        )
+
+    def proceed(self, step: str, result: Mapping[str, Any]) -> Send:
+        """The request that follows the result of `initialize` or `authenticate`."""
+        if step == "initialize" and result.get("isAuthenticated") is False and self._sign_in is not None:
+            return self._authenticate(self._sign_in)
+        return self.channel.request("session/new", {"cwd": self._cwd, "mcpServers": []})
+
+    def retry(self, step: str, error: Mapping[str, Any]) -> Send | None:
+        """The request that follows a refusal, if a sign-in may help."""
+        may_help = error.get("code") == _AUTH_REQUIRED and step == "session/new" and not self._tried_to_sign_in
+        return self._authenticate(self._sign_in) if may_help and self._sign_in is not None else None
+
+    def _authenticate(self, way: str) -> Send:
+        self._tried_to_sign_in = True
+        return self.channel.request("authenticate", {"methodId": way})
 
 
 class AcpConversation:
     """One process with one session. A turn is a `session/prompt` request, and ends with its response."""
 
     def __init__(self, *, cwd: str, dialect: Dialect, may_ask: bool = True) -> None:
-        self._cwd = cwd
         self._may_ask = may_ask
         self._dialect = dialect
-        self._channel = JsonRpcChannel(VERSION)
+        self._handshake = _Handshake(cwd=cwd, dialect=dialect)
+        self._channel = self._handshake.channel
         self._ready = False
-        self._tried_to_sign_in = False
         self._session = ""
         self._prompt = ""
-        self._asked: deque[tuple[Json, Asking]] = deque()
+        self._asked = PendingQuestions()
         self.is_paused = False
         self._stderr = Tail()
         self._begin()
@@ -66,15 +102,15 @@ class AcpConversation:
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
         self._begin()
         if self._asked:
-            request_id, asked = self._asked.popleft()
-            yield self._channel.answer(request_id, asked.answer(reply))
-            yield from (Asked(question=asked.question) for _, asked in list(self._asked)[:1])
+            yield self._channel.answer(*self._asked.answer(reply))
+            if self._asked:
+                yield Asked(question=self._asked.oldest)
             return
         self._prompt = prompt
         if self._ready:
             yield self._send_prompt()
         elif not self._channel.awaits():
-            yield self._channel.request("initialize", INITIALIZE)
+            yield self._handshake.begin()
 
     def _send_prompt(self) -> Send:
         prompt = literal_blocks(self._prompt)
@@ -139,20 +175,14 @@ class AcpConversation:
             return
         result = object_at(response, "result")
         match step:
-            case "initialize" if result.get("isAuthenticated") is False and self._dialect.sign_in is not None:
-                yield self._sign_in(self._dialect.sign_in)
             case "initialize" | "authenticate":
-                yield self._channel.request("session/new", {"cwd": self._cwd, "mcpServers": []})
+                yield self._handshake.proceed(step, result)
             case "session/new":
                 yield from self._read_session(result)
             case "session/prompt":
                 yield from self._end(result)
             case _:
                 yield from self._prompt_if_ready()
-
-    def _sign_in(self, way: str) -> Send:
-        self._tried_to_sign_in = True
-        return self._channel.request("authenticate", {"methodId": way})
 
     def _read_session(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._session = text_at(result, "sessionId")
@@ -177,10 +207,10 @@ class AcpConversation:
             yield self._send_prompt()
 
     def _refused(self, step: str, error: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        code, words, way = error.get("code"), words_of(error), self._dialect.sign_in
-        if code == AUTH_REQUIRED and step == "session/new" and way is not None and not self._tried_to_sign_in:
-            yield self._sign_in(way)
+        if (retry := self._handshake.retry(step, error)) is not None:
+            yield retry
             return
+        code, words = error.get("code"), words_of(error)
         what = "the engine ended its turn with an error" if step == "session/prompt" else f"the engine refused {step}"
         yield from self._fail(_cause(code, f"{words}\n{self._turn.trouble}"), what, words)
 
@@ -208,11 +238,11 @@ class AcpConversation:
             yield self._channel.refuse(request_id, method)
         elif isinstance(response, Mapping):
             yield self._channel.answer(request_id, response)
-        elif not self._may_ask or not self._is_working or self.is_paused or len(self._asked) >= MAX_ASKED:
+        elif not self._may_ask or not self._is_working or self.is_paused or self._asked.is_full:
             # Questions outside of a turn, and those beyond the limit, are declined.
             yield self._channel.answer(request_id, response.answer(None))
         else:
-            self._asked.append((request_id, response))
+            self._asked.add(request_id, response)
             if len(self._asked) == 1:
                 yield from self._turn.flush()
                 yield from self._turn.report_usage()
@@ -237,7 +267,7 @@ class AcpConversation:
 
 def _cause(code: Json, words: str) -> ErrorCode:
     """Some programs use an HTTP status as the code, and 500 for errors without a status."""
-    if code == AUTH_REQUIRED:
+    if code == _AUTH_REQUIRED:
         return ErrorCode.ENGINE_AUTH_REQUIRED
     by_text = failure_of(words)
     is_status = type(code) is int and 400 <= code < 600
@@ -264,7 +294,7 @@ def _permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
     given = tool.get("rawInput") if isinstance(tool, dict) else None
     asked = read_questionnaire(given.get("questions")) if isinstance(given, dict) else None
     if allowed and asked is not None:
-        return _ByNumber(asked=asked, allowed=allowed)
+        return _by_number(asked, allowed)
     if allowed:
         return _selected(allowed)
     names = {text_at(each, "name"): text_at(each, "optionId") for each in options if text_at(each, "optionId")}
@@ -297,20 +327,67 @@ class _Choice:
         return _selected(option) if option in self.options.values() else _CANCELLED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ByNumber:
+def _by_number(asked: Questionnaire, allowed: str) -> ToolQuestions:
     """A call of an ask tool. The answers go into the permission response, keyed by question number."""
 
-    asked: Questionnaire
-    allowed: str
-
-    @property
-    def question(self) -> Question:
-        return self.asked.question
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]:
-        answers = self.asked.answers(reply)
+    def respond(answers: Sequence[Answer] | None) -> Mapping[str, Json]:
         if answers is None:
             return _CANCELLED
-        texts = (", ".join(each) if isinstance(each, list) else each for each in answers)
-        return _selected(self.allowed) | {"answers": {str(at): text for at, text in enumerate(texts)}}
+        return _selected(allowed) | {"answers": {str(at): joined(each) for at, each in enumerate(answers)}}
+
+    return ToolQuestions(asked=asked, respond=respond)
+
+
+class AcpModels(Dialog):
+    """Creates a session, and reads its `models`. No prompt is sent.
+
+    `option`: turns the id of a model in the protocol into the name that the program's command line takes.
+    """
+
+    def __init__(self, *, cwd: str, dialect: Dialect, option: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._option = option
+        self._handshake = _Handshake(cwd=cwd, dialect=dialect)
+
+    def begin(self) -> Iterator[Send]:
+        yield self._handshake.begin()
+
+    def feed(self, stream: Stream, line: bytes) -> Iterator[Send]:
+        if stream is Stream.STDERR:
+            if not self._dialect.noise(line.decode("utf-8", "replace")):
+                self._stderr.add(line)
+            return
+        message, channel = decode_line(line), self._handshake.channel
+        if message is None or self.is_over:
+            return
+        if method := text_at(message, "method"):
+            if "id" in message:
+                yield channel.refuse(message["id"], method)
+        elif (step := channel.answered(message)) is not None:
+            yield from self._read(step, message)
+
+    def _read(self, step: str, response: Mapping[str, Any]) -> Iterator[Send]:
+        if "result" not in response:
+            error = object_at(response, "error")
+            if (retry := self._handshake.retry(step, error)) is not None:
+                yield retry
+            else:
+                self._refusal = words_of(error) or f"it refused {step}"
+        elif step == "session/new":
+            self._found = self._listed(object_at(response, "result", "models")) or None
+            self._refusal = "" if self._found else "this version does not list its models"
+        else:
+            yield self._handshake.proceed(step, object_at(response, "result"))
+
+    def _listed(self, models: Mapping[str, Any]) -> tuple[Model, ...]:
+        current = text_at(models, "currentModelId")
+        return distinct(
+            model(
+                each,
+                self._option(text_at(each, "modelId")),
+                text_at(each, "name"),
+                is_default=text_at(each, "modelId") == current,
+            )
+            for each in objects(models.get("availableModels"))
+        )

@@ -14,7 +14,6 @@ from typing import Any
 from askback.core.errors import ErrorCode
 from askback.core.runs import Usage
 from askback.engines.base import (
-    AssistantMessage,
     Completed,
     EngineEvent,
     Exit,
@@ -26,22 +25,14 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
-from askback.engines.failures import (
-    crashed,
-    ended_badly,
-    failure_of,
-    failure_of_status,
-    stopped,
-    unknown_session,
-)
-from askback.engines.messages import MAX_ID, Messages, Pieces, Recent
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.failures import ended_badly, failure_of, failure_of_status
+from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, usage_of
+from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
 from askback.text.json_text import clean
 
 _NOT_SIGNED_IN = 41
 _MAX_TROUBLES = 20
 _MAX_TROUBLE = 4_000
-_UNKNOWN_SESSION = re.compile(r"^Error resuming session", re.MULTILINE)
 _NOISE = re.compile(r"YOLO mode is enabled|Ripgrep is not available|Warning: .*color|\[STARTUP\]")
 _RETRY = re.compile(r"Attempt \d+ failed")
 _CUT = "stdin input truncated"
@@ -58,11 +49,13 @@ def retry_in(words: str, session: str = "") -> str:
     return words if _RETRY.match(words) else ""
 
 
-class GeminiParser:
+class GeminiParser(JsonLinesParser):
     """Reads the output of one process. Success is a `result` or a document with success and without errors."""
 
+    unknown_session = re.compile(r"^Error resuming session", re.MULTILINE)
+
     def __init__(self, *, resuming: bool) -> None:
-        self._resuming = resuming
+        super().__init__(resuming=resuming)
         self._messages = Messages()
         self._parts = Pieces()
         self._tools: Recent[str] = Recent()
@@ -73,11 +66,10 @@ class GeminiParser:
         self._troubles: deque[str] = deque(maxlen=_MAX_TROUBLES)
         self._retrying = ""
         self._usage = Usage()
-        self._stderr = Tail()
 
     def feed(self, stream: Stream, line: bytes) -> Iterator[EngineEvent]:
         if stream is Stream.STDERR:
-            self._listen(line)
+            yield from self._listen(line)
         event = decode_line(line) if stream is Stream.STDOUT else None
         if event is not None and text_at(event, "type"):
             yield from self._read(event)
@@ -87,13 +79,14 @@ class GeminiParser:
             for event in events_of(document, may_succeed=stream is Stream.STDOUT):
                 yield from self._read(event)
 
-    def _listen(self, line: bytes) -> None:
+    def _listen(self, line: bytes) -> Iterator[EngineEvent]:
         words = line.decode("utf-8", "replace")
         if not is_noise(words):
             self._stderr.add(line)
         self._retrying = retry_in(words) or self._retrying
         if _CUT in words:
             self._troubles.append(words[:_MAX_TROUBLE])
+        return iter(())
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind = text_at(event, "type")
@@ -111,16 +104,15 @@ class GeminiParser:
                 self._retrying, self._tools_used = "", True
                 yield self._tool(event)
             case "error":
-                self._note(text_at(event, "message"), grave=text_at(event, "severity") == "error")
+                words = text_at(event, "message")
+                if text_at(event, "severity") == "error" or _GIVEN_UP.search(words):
+                    self._troubles.append(words[:_MAX_TROUBLE])
             case "result":
                 yield from self._end(event)
 
     def _flush(self) -> Iterator[EngineEvent]:
         """Complete the current message. Its pieces have no id, so it ends when another event arrives."""
-        text, shortened = self._parts.text, self._parts.shortened
-        self._parts.clear()
-        if text.strip():
-            yield AssistantMessage(text=self._messages.add(text, shortened=shortened))
+        yield from self._messages.take(self._parts)
 
     def _tool(self, event: Mapping[str, Any]) -> EngineEvent:
         call_id = text_at(event, "tool_id")
@@ -134,10 +126,6 @@ class GeminiParser:
             ok=text_at(event, "status") == "success",
             output=text_at(event, "output") or text_at(event, "error", "message"),
         )
-
-    def _note(self, words: str, *, grave: bool = False) -> None:
-        if grave or _GIVEN_UP.search(words):
-            self._troubles.append(words[:_MAX_TROUBLE])
 
     def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         if text_at(result, "status") == "success":
@@ -157,13 +145,11 @@ class GeminiParser:
         if self._succeeded:
             return self._answer()
         said = self._stderr.text
-        if self._resuming and _UNKNOWN_SESSION.search(said):
-            return unknown_session(said)
-        if ended.code == _NOT_SIGNED_IN:
+        if ended.code == _NOT_SIGNED_IN and not self._unknown(said):
             return TurnFailed(
                 code=ErrorCode.ENGINE_AUTH_REQUIRED, message="the engine is not signed in", detail=as_detail(said)
             )
-        return stopped(ended, self._retrying, said) or crashed(ended, as_detail(said))
+        return self._unfinished(ended, self._retrying)
 
     def _answer(self) -> Completed | TurnFailed:
         if self._troubles:
@@ -186,12 +172,7 @@ def _usage(stats: Mapping[str, Any]) -> Usage:
     """Input tokens include cached ones. Thinking tokens are only in the total."""
     sent, total = count_at(stats, "input_tokens"), count_at(stats, "total_tokens")
     generated = max(count_at(stats, "output_tokens"), total - sent)
-    return Usage(
-        input_tokens=sent,
-        output_tokens=generated,
-        cached_tokens=count_at(stats, "cached"),
-        total_tokens=sent + generated,
-    )
+    return usage_of(sent, generated, count_at(stats, "cached"))
 
 
 _COUNTS = {"prompt": "input_tokens", "candidates": "output_tokens", "cached": "cached", "total": "total_tokens"}

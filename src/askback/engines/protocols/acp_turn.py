@@ -9,14 +9,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from askback.core.errors import ErrorCode
-from askback.core.interactions import Json, Question
+from askback.core.interactions import Json
 from askback.core.runs import Usage
-from askback.engines.base import AssistantMessage, EngineEvent, Reply, ToolEnded, ToolStarted, TurnFailed, UsageSeen
+from askback.engines.base import EngineEvent, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
-from askback.engines.messages import MAX_ID, Messages, Pieces, Recent
+from askback.engines.parser import MAX_ID, Messages, Pieces, Recent, usage_of
+from askback.engines.protocols.elicitation import Asking
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
 from askback.text.json_text import clean
 
@@ -28,23 +29,6 @@ _STOPPED = {
 }
 
 
-def _no_retry(words: str, session: str) -> str:
-    return ""
-
-
-def _no_noise(words: str) -> bool:
-    return False
-
-
-class Asking(Protocol):
-    """A question for the user. Turns the answer into the response to the program's request."""
-
-    @property
-    def question(self) -> Question: ...
-
-    def answer(self, reply: Reply | None) -> Mapping[str, Json]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """How one program differs from others."""
@@ -53,13 +37,13 @@ class Dialect:
     """The authentication method to request if the program reports that it is not signed in."""
     model: str | None = None
     """The model to select with a request. None if the command line selects it, or the program chooses."""
-    retry_in: Callable[[str, str], str] = _no_retry
+    retry_in: Callable[[str, str], str] = lambda words, session: ""
     """The error in a line of stderr about a request of the session that is retried; otherwise empty."""
     most_tries: int | None = None
     """How many failures of a request end the turn, for programs that retry for too long."""
     counts_answers: bool = False
     """The program counts tokens only for complete answers: a turn without tokens has no complete answer."""
-    noise: Callable[[str], bool] = _no_noise
+    noise: Callable[[str], bool] = lambda words: False
     """Whether a line of stderr is unrelated to errors."""
     requests: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = field(default_factory=dict)
     """Handlers for the program's own requests, by method. Each returns the response, or the question to ask first."""
@@ -110,10 +94,7 @@ class AcpTurnState:
 
     def flush(self) -> Iterator[EngineEvent]:
         """Complete the current message. It ends when a tool is called, another message starts, or the turn ends."""
-        text, shortened = self._parts.text, self._parts.shortened
-        self._parts.clear()
-        if text.strip():
-            yield AssistantMessage(text=self.messages.add(text, shortened=shortened))
+        yield from self.messages.take(self._parts)
 
     def count(self, tokens: Mapping[str, Any]) -> None:
         self._usage += usage_in(tokens)
@@ -133,20 +114,17 @@ class AcpTurnState:
         """Why the turn failed, or None if it succeeded. `reason` is the stop reason."""
         if reason != "end_turn":
             unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for an unknown reason: {reason!r}")
-            return _broke(*_STOPPED.get(reason, unknown), self.trouble)
+            code, what = _STOPPED.get(reason, unknown)
+            return TurnFailed(code=code, message=what, detail=as_detail(self.trouble))
         incomplete = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
         if self._usage.output_tokens or ((self.messages or self._tools.used) and not incomplete):
             return None
         if self.messages:
             what = "the model's answer is incomplete, but the engine reported a normal end of the turn"
-            return _broke(ErrorCode.ENGINE_API_ERROR, what, self.trouble)
+            return TurnFailed(code=ErrorCode.ENGINE_API_ERROR, message=what, detail=as_detail(self.trouble))
         code = failure_of(self.trouble) if self.trouble else ErrorCode.ENGINE_CRASHED
         what = "the engine ended its turn without an answer from the model"
-        return _broke(code, what, self.trouble or said_on_stderr)
-
-
-def _broke(code: ErrorCode, what: str, words: str) -> TurnFailed:
-    return TurnFailed(code=code, message=what, detail=as_detail(words))
+        return TurnFailed(code=code, message=what, detail=as_detail(self.trouble or said_on_stderr))
 
 
 _WORD = re.compile(r"\w+", re.ASCII)
@@ -179,7 +157,9 @@ class Tools:
             yield ToolStarted(call_id=call_id, name=call.name, detail=_detail(update, call.name))
         if status in ("completed", "failed"):
             call.ended = True
-            yield ToolEnded(call_id=call_id, name=call.name, ok=_went_well(update), output=_output(update))
+            exit_code = object_at(update, "rawOutput", "metadata").get("exit")
+            ok = status == "completed" and exit_code in (None, 0)
+            yield ToolEnded(call_id=call_id, name=call.name, ok=ok, output=_output(update))
 
 
 def _name(update: Mapping[str, Any]) -> str:
@@ -200,11 +180,6 @@ def _detail(update: Mapping[str, Any], name: str) -> str:
     title = text_at(update, "title")
     whole = clean(json.dumps(given, ensure_ascii=False)) if given else ""
     return text_at(given, "command") or (title if title != name else "") or whole
-
-
-def _went_well(update: Mapping[str, Any]) -> bool:
-    exit_code = object_at(update, "rawOutput", "metadata").get("exit")
-    return text_at(update, "status") == "completed" and exit_code in (None, 0)
 
 
 def _output(update: Mapping[str, Any]) -> str:
@@ -234,7 +209,7 @@ def usage_in(tokens: Mapping[str, Any]) -> Usage:
     if beside >= cached:
         sent, beside = sent + cached, beside - cached
     generated += beside
-    return Usage(input_tokens=sent, output_tokens=generated, cached_tokens=cached, total_tokens=sent + generated)
+    return usage_of(sent, generated, cached)
 
 
 def literal_blocks(text: str) -> list[dict[str, str]]:

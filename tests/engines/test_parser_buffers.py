@@ -10,7 +10,7 @@ import pytest
 from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Question, bounded
 from askback.engines.base import Completed, Stream
 from askback.engines.claude.turn import ClaudeParser
-from askback.engines.messages import MAX_MESSAGES, MAX_TEXT, Messages, Pieces, Recent
+from askback.engines.parser import MAX_MESSAGES, MAX_TEXT, Messages, Pieces, Recent
 from askback.text.json_text import MAX_VALUES, NotJson, find, loads
 
 

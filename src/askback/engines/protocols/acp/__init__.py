@@ -1,1 +1,0 @@
-"""The Agent Client Protocol (ACP), shared by all engines that speak it."""
