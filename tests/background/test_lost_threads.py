@@ -7,13 +7,11 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from askback.background.loops import keep_trying, keep_trying_in_thread
 from askback.background.pools import Pool
-from askback.blobs.blocking import BlockingFiles
 from askback.blobs.folder import FolderFiles
 from askback.core.errors import RefusalCode, Unavailable
 from support.data_folder import run_async
@@ -67,33 +65,14 @@ def test_a_pool_that_has_a_thread_needs_no_further_one(refuse_threads: Refuse) -
 
 
 def test_a_file_store_works_after_a_moment_without_threads(tmp_path: Path, refuse_threads: Refuse) -> None:
-    async def main() -> None:
-        files = FolderFiles(tmp_path)
-        await files.put("a/b", b"content")
-        refuse_threads(True)
-        for _ in range(50):
-            with pytest.raises(Unavailable):
-                await files.get("a/b", 100)
-        refuse_threads(False)
-        assert await asyncio.wait_for(files.get("a/b", 100), 60) == b"content"
-
-    run_async(main)
-
-
-def test_blocking_calls_of_a_file_store_work_after_a_moment_without_threads(
-    tmp_path: Path, refuse_threads: Refuse
-) -> None:
-    files = BlockingFiles(FolderFiles(tmp_path))
+    files = FolderFiles(tmp_path)
+    files.put("a/b", b"content")
     refuse_threads(True)
-    with pytest.raises(Unavailable):
-        files.size("a/b")
+    for _ in range(50):
+        with pytest.raises(Unavailable):
+            files.get("a/b", 100)
     refuse_threads(False)
-    found: list[Any] = []
-    caller = threading.Thread(target=lambda: found.append(files.size("a/b")), daemon=True)
-    caller.start()
-    caller.join(60)
-    files.close()
-    assert found == [None]
+    assert files.get("a/b", 100) == b"content"
 
 
 @pytest.mark.parametrize(

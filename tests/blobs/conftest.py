@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from askback.blobs.addresses import StoreAddress, read_address
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import Files
 from askback.blobs.folder import FolderFiles
 from support.object_store import Bucket
 
@@ -24,19 +24,13 @@ def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def open_store(store_address: str) -> Iterator[Callable[[], BlockingFiles]]:
+def open_store(store_address: str) -> Callable[[], Files]:
     """Opens the store as another program would."""
-    opened: list[BlockingFiles] = []
 
-    def make() -> BlockingFiles:
+    def make() -> Files:
         from askback.blobs.object_store import ObjectStoreFiles
 
         address = read_address(store_address)
-        opened.append(
-            BlockingFiles(ObjectStoreFiles(address) if isinstance(address, StoreAddress) else FolderFiles(address))
-        )
-        return opened[-1]
+        return ObjectStoreFiles(address) if isinstance(address, StoreAddress) else FolderFiles(address)
 
-    yield make
-    for each in opened:
-        each.close()
+    return make

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from askback.blobs import FileMissing, Files
 from askback.blobs.addresses import StoreAddress, StoreKind, read_address
+from askback.blobs.base import FileMissing, Files
 from askback.blobs.folder import FolderFiles
 from askback.core.errors import Invalid, RefusalCode, Unavailable
 from support.object_store import CREDENTIALS, Bucket, Door
@@ -51,129 +51,118 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return _bucket_world(request.getfixturevalue("bucket"))
 
 
-async def _whole(files: Files, key: str) -> bytes:
-    return b"".join([piece async for piece in files.read(key)])
+def _whole(files: Files, key: str) -> bytes:
+    with files.open(key) as file:
+        return file.read()
 
 
 def test_small_files_are_kept_replaced_and_removed(world: World, tmp_path: Path) -> None:
-    async def main() -> None:
-        files, target = world.files, tmp_path / "fetched"
-        await files.put("runs/a/one", b"first")
-        await files.put("runs/a/one", b"second")
-        assert await files.get("runs/a/one", 5) == b"first"
-        await files.put("runs/a/one", b"third", replace=True)
-        await files.put("runs/a/b/two", b"")
-        await files.put("runs/ab/three", b"333")
-        assert (await files.size("runs/a/one"), await files.size("runs/a")) == (5, None)
-        assert (await _whole(files, "runs/a/one"), await _whole(files, "runs/a/b/two")) == (b"third", b"")
-        await files.fetch("runs/a/one", target)
-        assert target.read_bytes() == b"third"
-        assert {(each.key, each.size) for each in await files.list("runs/a/")} == {
-            ("runs/a/one", 5),
-            ("runs/a/b/two", 0),
-        }
-        assert all(each.stored_at.tzinfo is not None for each in await files.list("runs/a/"))
-        assert await files.list("nothing/") == []
-        await files.delete(["runs/a/one", "runs/a/none", "runs/a/b/two"])
-        assert await files.list("runs/a/") == []
-        assert await files.get("runs/ab/three", 100) == b"333"
-        assert await files.check()
 
-    asyncio.run(main())
+    files, target = world.files, tmp_path / "fetched"
+    files.put("runs/a/one", b"first")
+    files.put("runs/a/one", b"second")
+    assert files.get("runs/a/one", 5) == b"first"
+    files.put("runs/a/one", b"third", replace=True)
+    files.put("runs/a/b/two", b"")
+    files.put("runs/ab/three", b"333")
+    assert (files.size("runs/a/one"), files.size("runs/a")) == (5, None)
+    assert (_whole(files, "runs/a/one"), _whole(files, "runs/a/b/two")) == (b"third", b"")
+    files.fetch("runs/a/one", target)
+    assert target.read_bytes() == b"third"
+    assert {(each.key, each.size) for each in files.list("runs/a/")} == {
+        ("runs/a/one", 5),
+        ("runs/a/b/two", 0),
+    }
+    assert all(each.stored_at.tzinfo is not None for each in files.list("runs/a/"))
+    assert files.list("nothing/") == []
+    files.delete(["runs/a/one", "runs/a/none", "runs/a/b/two"])
+    assert files.list("runs/a/") == []
+    assert files.get("runs/ab/three", 100) == b"333"
+    assert files.check()
 
 
 def test_missing_and_large_files_are_told_apart(world: World, tmp_path: Path) -> None:
-    async def main() -> None:
-        files, target = world.files, tmp_path / "fetched"
-        await files.put("some/file", b"12345")
-        with pytest.raises(Invalid):
-            await files.get("some/file", 4)
-        with pytest.raises(FileMissing):
-            await files.get("some/other", 4)
-        with pytest.raises(FileMissing):
-            await _whole(files, "some/other")
-        with pytest.raises(FileMissing):
-            await files.fetch("some/other", target)
-        assert not target.exists()
 
-    asyncio.run(main())
+    files, target = world.files, tmp_path / "fetched"
+    files.put("some/file", b"12345")
+    with pytest.raises(Invalid):
+        files.get("some/file", 4)
+    with pytest.raises(FileMissing):
+        files.get("some/other", 4)
+    with pytest.raises(FileMissing):
+        _whole(files, "some/other")
+    with pytest.raises(FileMissing):
+        files.fetch("some/other", target)
+    assert not target.exists()
 
 
 def test_a_large_file_is_stored_and_read_in_parts(world: World, tmp_path: Path) -> None:
-    async def main() -> None:
-        files, source, target = world.files, tmp_path / "large", tmp_path / "copy"
-        content = os.urandom(1 << 20) * (LARGE >> 20) + b"end"
-        source.write_bytes(content)
-        await files.put("large", source)
-        source.write_bytes(b"another")
-        await files.put("large", source)
-        assert await files.size("large") == len(content)
-        await files.fetch("large", target)
-        assert target.read_bytes() == content
-        assert target.stat().st_mode & 0o077 == 0
-        longest = 0
-        async for piece in files.read("large"):
-            longest = max(longest, len(piece))
-        assert longest <= 8 << 20
 
-    asyncio.run(main())
+    files, source, target = world.files, tmp_path / "large", tmp_path / "copy"
+    content = os.urandom(1 << 20) * (LARGE >> 20) + b"end"
+    source.write_bytes(content)
+    files.put("large", source)
+    source.write_bytes(b"another")
+    files.put("large", source)
+    assert files.size("large") == len(content)
+    files.fetch("large", target)
+    assert target.read_bytes() == content
+    assert target.stat().st_mode & 0o077 == 0
+    longest = 0
+    for piece in files.pieces("large"):
+        longest = max(longest, len(piece))
+    assert longest <= 8 << 20
 
 
 def test_a_store_that_is_down_is_unavailable_and_works_again(world: World, tmp_path: Path) -> None:
-    async def main() -> None:
-        files = world.files
-        await files.put("a/file", b"content")
-        world.down()
-        calls: list[Callable[[], object]] = [
-            lambda: files.put("a/second", b"more"),
-            lambda: files.get("a/file", 100),
-            lambda: files.fetch("a/file", tmp_path / "fetched"),
-            lambda: _whole(files, "a/file"),
-            lambda: files.size("a/file"),
-            lambda: files.list("a/"),
-            lambda: files.check(),
-        ]
-        results = await asyncio.gather(*(call() for call in calls), return_exceptions=True)  # type: ignore[misc]
-        assert [type(each) for each in results] == [Unavailable] * len(calls), results
-        assert {each.code for each in results} == {RefusalCode.FILES_UNAVAILABLE}
-        world.up()
-        assert await files.get("a/file", 100) == b"content"
-        await files.put("a/second", b"more")
 
-    asyncio.run(main())
+    files = world.files
+    files.put("a/file", b"content")
+    world.down()
+    calls: list[Callable[[], object]] = [
+        lambda: files.put("a/second", b"more"),
+        lambda: files.get("a/file", 100),
+        lambda: files.fetch("a/file", tmp_path / "fetched"),
+        lambda: _whole(files, "a/file"),
+        lambda: files.size("a/file"),
+        lambda: files.list("a/"),
+        lambda: files.check(),
+    ]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        results = [each.exception() for each in [pool.submit(call) for call in calls]]
+    assert [type(each) for each in results] == [Unavailable] * len(calls), results
+    assert {each.code for each in results if isinstance(each, Unavailable)} == {RefusalCode.FILES_UNAVAILABLE}
+    world.up()
+    assert files.get("a/file", 100) == b"content"
+    files.put("a/second", b"more")
 
 
 def test_concurrent_puts_of_one_key_leave_one_whole_file(world: World) -> None:
-    async def main() -> None:
-        contents = [bytes([number]) * 200_000 for number in range(6)]
-        await asyncio.gather(*(world.files.put("same", content) for content in contents))
-        assert await world.files.get("same", 300_000) in contents
 
-    asyncio.run(main())
+    contents = [bytes([number]) * 200_000 for number in range(6)]
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(lambda content: world.files.put("same", content), contents))
+    assert world.files.get("same", 300_000) in contents
 
 
 def test_files_come_and_go_in_one_folder_at_the_same_time(world: World) -> None:
-    async def come_and_go(number: int) -> None:
+    def come_and_go(number: int) -> None:
         for _ in range(20):
-            await world.files.put(f"a/b/{number}", b"x")
-            assert await world.files.get(f"a/b/{number}", 10) == b"x"
-            await world.files.delete([f"a/b/{number}"])
+            world.files.put(f"a/b/{number}", b"x")
+            assert world.files.get(f"a/b/{number}", 10) == b"x"
+            world.files.delete([f"a/b/{number}"])
 
-    async def main() -> None:
-        await asyncio.gather(*map(come_and_go, range(4)))
-
-    asyncio.run(main())
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(4)))
 
 
 @pytest.mark.parametrize(
     "key", ["", "/etc/x", "../x", "a/../b", "a//b", "a/", ".hidden", "a/.b", "a\\b", "ü", "a\0", "a b"]
 )
 def test_keys_that_could_lead_elsewhere_are_refused(key: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(ValueError, match="cannot be the key"):
-            await FolderFiles(tmp_path).put(key, b"x")
 
-    asyncio.run(main())
+    with pytest.raises(ValueError, match="cannot be the key"):
+        FolderFiles(tmp_path).put(key, b"x")
     assert not list(tmp_path.iterdir())
 
 
@@ -185,18 +174,15 @@ def test_a_link_in_the_folder_leads_nowhere(tmp_path: Path) -> None:
     (root / "out").symlink_to(outside)
     (root / "direct").symlink_to(outside / "file")
 
-    async def main() -> None:
-        files = FolderFiles(root)
-        for call in (
-            files.get("out/file", 10),
-            files.get("direct", 10),
-            files.put("out/new", b"x"),
-            files.delete(["out/file"]),
-        ):
-            with pytest.raises(Unavailable):
-                await call
-
-    asyncio.run(main())
+    files = FolderFiles(root)
+    for call in (
+        lambda: files.get("out/file", 10),
+        lambda: files.get("direct", 10),
+        lambda: files.put("out/new", b"x"),
+        lambda: files.delete(["out/file"]),
+    ):
+        with pytest.raises(Unavailable):
+            call()
     assert [path.name for path in outside.iterdir()] == ["file"]
 
 
@@ -204,32 +190,26 @@ def test_a_folder_is_private_and_keeps_no_parts(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir(mode=0o700)
 
-    async def main() -> None:
-        files = FolderFiles(root)
-        await files.put("a/b", b"x")
-        with pytest.raises(Unavailable):
-            await files.put("a/b/c", b"x")
-        with pytest.raises(FileNotFoundError):
-            await files.put("a/c", tmp_path / "none")
-
-    asyncio.run(main())
+    files = FolderFiles(root)
+    files.put("a/b", b"x")
+    with pytest.raises(Unavailable):
+        files.put("a/b/c", b"x")
+    with pytest.raises(FileNotFoundError):
+        files.put("a/c", tmp_path / "none")
     assert {path.name: path.stat().st_mode & 0o777 for path in root.rglob("*")} == {"a": 0o700, "b": 0o600}
 
 
 def test_a_bucket_that_hangs_is_unavailable_within_the_limit(bucket: Bucket) -> None:
     from askback.blobs.object_store import ObjectStoreFiles
 
-    async def main() -> None:
-        address = read_address(bucket.address)
-        assert isinstance(address, StoreAddress)
-        files = ObjectStoreFiles(address, limit_sec=0.5)
-        bucket.turn(Door.HANGING)
-        with pytest.raises(Unavailable, match=r"within 0\.5 seconds"):
-            await files.size("some/file")
-        bucket.turn(Door.OPEN)
-        await ObjectStoreFiles(address).put("some/file", b"x")
-
-    asyncio.run(main())
+    address = read_address(bucket.address)
+    assert isinstance(address, StoreAddress)
+    files = ObjectStoreFiles(address, limit_sec=0.5)
+    bucket.turn(Door.HANGING)
+    with pytest.raises(Unavailable, match=r"within 0\.5 seconds"):
+        files.size("some/file")
+    bucket.turn(Door.OPEN)
+    ObjectStoreFiles(address).put("some/file", b"x")
 
 
 def test_no_message_or_log_has_credentials(
@@ -239,19 +219,19 @@ def test_no_message_or_log_has_credentials(
 
     caplog.set_level(logging.DEBUG)
 
-    async def told(address: str) -> str:
+    def told(address: str) -> str:
         parsed = read_address(address)
         assert isinstance(parsed, StoreAddress)
         with pytest.raises(Unavailable) as refused:
-            await ObjectStoreFiles(parsed, limit_sec=20).put("some/file", b"x")
+            ObjectStoreFiles(parsed, limit_sec=20).put("some/file", b"x")
         assert refused.value.__suppress_context__
         assert refused.value.__cause__ is None
         return refused.value.message
 
-    missing = asyncio.run(told(bucket.address.replace(bucket.name, "no-such-bucket")))
+    missing = told(bucket.address.replace(bucket.name, "no-such-bucket"))
     assert missing.endswith("cannot be used: it answered NoSuchBucket: create the bucket, or correct `files`")
     bucket.turn(Door.REFUSING)
-    said = asyncio.run(told(bucket.address)) + missing + caplog.text
+    said = told(bucket.address) + missing + caplog.text
     assert not any(
         secret in said for secret in (CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
     )

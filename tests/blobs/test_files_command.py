@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.blobs.mark import MARK
+from askback.blobs.identity import MARK
 from support import machines
 from support.api import calling, start, waiting
 from support.data_folder import ASK, FINISH, World

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.blobs.errors import cause
+from askback.blobs.object_store import cause
 from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
 from support.object_store import CREDENTIALS, Bucket, Door
 from support.program import Ran, Started, askback, until

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import Files
 from askback.core.errors import Conflict, NotFound, RefusalCode
 from askback.workspace.uploads import SharedUploads
 from askback.workspace.workspaces import Workspaces
 
-OpenStore = Callable[[], BlockingFiles]
+OpenStore = Callable[[], Files]
 NAME = "北京 – Plan (1).txt"
 
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from askback.app import App, opened
 from askback.app.files import examine, files_at
 from askback.app.storage import open_store
 from askback.blobs.addresses import read_address
-from askback.blobs.mark import MARK, read_mark
+from askback.blobs.identity import MARK, read_mark
 from askback.cluster.file_store import identify
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
@@ -98,7 +99,7 @@ def test_programs_that_start_at_once_agree_on_the_store(world: World, store_addr
     async def main() -> None:
         world.data_dir.mkdir(parents=True)
         ids = await asyncio.gather(*(start() for _ in range(6)))
-        assert set(ids) == {await read_mark(files_at(read_address(store_address)))}
+        assert set(ids) == {read_mark(files_at(read_address(store_address)))}
         assert await start() == ids[0]
 
     run_async(main)
@@ -269,9 +270,9 @@ def test_a_share_that_is_unmounted_is_an_outage_and_no_loss(world: World, stored
                 with pytest.raises(Unavailable):
                     await asyncio.to_thread(call)
             assert app.files is not None
-            for method in (app.files.put("runs/x/y", b"x"), app.files.list("runs/"), app.files.check()):
+            for call in (partial(app.files.put, "runs/x/y", b"x"), partial(app.files.list, "runs/"), app.files.check):
                 with pytest.raises(Unavailable):
-                    await method
+                    await asyncio.to_thread(call)
             share.give_back()
             ended = await over(app, run_id)
             assert (ended.state, ended.restarts) == (RunState.SUCCEEDED, 0)
@@ -329,14 +330,14 @@ def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket) ->
         run_id = await ask(world, bucket.address, skill)
         files = files_at(read_address(bucket.address))
         async with world.working(config(bucket.address), serving=True) as app:
-            keys = [each.key for each in await files.list("runs/")] + [MARK]
-            kept = {key: await files.get(key, 1 << 20) for key in keys}
-            await files.delete(keys)
+            keys = [each.key for each in files.list("runs/")] + [MARK]
+            kept = {key: files.get(key, 1 << 20) for key in keys}
+            files.delete(keys)
             await app.service.reply(run_id, "red")
             await until(lambda: app.machine.problem is RefusalCode.FILES_UNAVAILABLE)
             assert not (await app.store.get(run_id)).state.final
             for key, content in kept.items():
-                await files.put(key, content)
+                files.put(key, content)
             assert (await over(app, run_id)).state is RunState.SUCCEEDED
 
     run_async(main)

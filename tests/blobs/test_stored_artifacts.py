@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from askback.background.pools import Abandoned
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import Files
 from askback.core.errors import Invalid
 from askback.process.locks import FileLock
 from askback.workspace.layout import Workspace
@@ -20,7 +20,7 @@ from askback.workspace.turn_artifacts import ArtifactsHere, StoredArtifacts, art
 from askback.workspace.versions import Versions, with_turns
 from askback.workspace.workspaces import Workspaces
 
-OpenStore = Callable[[], BlockingFiles]
+OpenStore = Callable[[], Files]
 ODD = "deep/北京\nplan #1.txt"
 
 

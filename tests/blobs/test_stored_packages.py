@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import Files
 from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.skills.library import Library
 from askback.skills.package_archives import PackageArchives, package_key
 
-OpenStore = Callable[[], BlockingFiles]
+OpenStore = Callable[[], Files]
 
 
 def skill(folder: Path, name: str = "tested") -> Path:
@@ -29,7 +29,7 @@ def skill(folder: Path, name: str = "tested") -> Path:
     return made
 
 
-def library(root: Path, store: BlockingFiles) -> Library:
+def library(root: Path, store: Files) -> Library:
     return Library(root, archives=PackageArchives(store))
 
 

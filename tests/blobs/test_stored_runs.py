@@ -160,14 +160,14 @@ def test_the_end_of_a_turn_waits_for_the_store(world: World, bucket: Bucket, cap
             go.touch()
             assert app.files is not None
             with pytest.raises(Unavailable):
-                await app.files.check()
+                app.files.check()
             # The engine has ended, and the run has not.
             await until(lambda: "cannot be stored, trying again" in caplog.text)
             assert (await app.store.get(run_id)).state is RunState.RUNNING
             bucket.turn(Door.OPEN)
             ended = await over(app, run_id)
             assert (ended.state, ended.attempt_number, ended.epoch) == (RunState.SUCCEEDED, 1, 1)
-            kept = await app.files.list(f"runs/{run_id}/artifacts/")
+            kept = app.files.list(f"runs/{run_id}/artifacts/")
             assert [each.key.rpartition("/")[2] for each in kept] == ["001-001.json"]
 
     run_async(main)
@@ -190,7 +190,7 @@ def test_a_run_is_canceled_while_its_files_are_stored(world: World) -> None:
             await app.service.cancel(run_id)
             assert (await over(app, run_id)).state is RunState.CANCELED
             assert app.files is not None
-            assert not await app.files.list(f"runs/{run_id}/artifacts/")
+            assert not app.files.list(f"runs/{run_id}/artifacts/")
             await until(lambda: not (folder / "storing").exists())
 
     run_async(main)

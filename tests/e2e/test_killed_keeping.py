@@ -24,9 +24,8 @@ import asyncio, os, signal, sys
 from pathlib import Path
 tests, folder, run_id, moment, config, database = sys.argv[1:]
 sys.path.insert(0, tests)
-from askback.process.homes import Homes
-from askback.process.kept import KeptFolder
-from askback.work.worker import Worker
+from askback.worker.worker import Worker
+from askback.workspace.archives import ArchivedFolder, RunArchives
 from support.data_folder import World
 
 def killed():
@@ -48,11 +47,11 @@ def around(owner, name, key):
             return result
     setattr(owner, name, wrapped)
 
-around(KeptFolder, "pack", "packing")
-around(Homes, "keep", "keeping")
-around(KeptFolder, "note", "noting")
+around(ArchivedFolder, "pack", "packing")
+around(RunArchives, "save", "keeping")
+around(ArchivedFolder, "record", "noting")
 around(Worker, "_store_end", "storing")
-around(Homes, "drop", "dropping")
+around(RunArchives, "delete", "dropping")
 
 async def main():
     world = World(Path(folder))
@@ -110,7 +109,7 @@ def _kill_and_go_on(folder: Path, moment: str, *, lost: bool) -> None:
             assert app.retention is not None
             await app.retention.sweep()
             assert app.files is not None
-            assert [each.key for each in await app.files.list(f"runs/{run.id}/kept/")] == [done.kept]
+            assert [each.key for each in app.files.list(f"runs/{run.id}/kept/")] == [done.kept]
 
     run_async(go_on)
     prompts = world.prompts(run.id)

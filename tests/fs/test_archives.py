@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from askback.fs.archive_reader import ArchiveDamaged, unpack
-from askback.fs.archive_writer import ArchiveLimits, ArchiveRefused, TreeChanged, pack
+from askback.fs.archive_writer import ArchiveLimits, ArchiveRefused, TreeChangedWhilePacking, pack
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="needs Linux")
 
@@ -177,7 +177,7 @@ def test_a_file_that_changes_while_it_is_packed_is_noticed(root: Path) -> None:
         with log.open("a") as file:
             file.write("more")
 
-    with pytest.raises(TreeChanged):
+    with pytest.raises(TreeChangedWhilePacking):
         pack(root, ["work"], io.BytesIO(), checkpoint=grow)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -66,18 +65,12 @@ def worker(machine: Machine, engine: EngineUnderTest, url: str, probes: Path) ->
 def unpacked(fleet: Fleet, run_id: str, target: Path) -> Path:
     """What the bucket has of the run: one archive."""
 
-    async def fetch() -> None:
-        address = read_address(fleet.files)
-        assert isinstance(address, StoreAddress)
-        files = ObjectStoreFiles(address)
-        try:
-            (key,) = [each.key for each in await files.list(f"runs/{run_id}/kept/")]
-            await files.fetch(key, archive)
-        finally:
-            await files.close()
-
     archive = target.with_suffix(".tar.zst")
-    asyncio.run(fetch())
+    address = read_address(fleet.files)
+    assert isinstance(address, StoreAddress)
+    files = ObjectStoreFiles(address)
+    (key,) = [each.key for each in files.list(f"runs/{run_id}/kept/")]
+    files.fetch(key, archive)
     target.mkdir()
     with archive.open("rb") as file:
         unpack(file, target, names=FOLDERS)

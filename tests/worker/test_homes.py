@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from askback.app import App
-from askback.blobs import Files
+from askback.blobs.base import Files
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.runs import InheritedFiles, Origin, Run, RunState
 from askback.engines.scripted import Scripted
@@ -20,7 +20,7 @@ from askback.fs.beneath import remove_tree
 from askback.runs.continuation import Continuable
 from askback.worker import machine
 from askback.worker.turn import keeping
-from askback.workspace.archives import FOLDERS, KeptFolder
+from askback.workspace.archives import FOLDERS, ArchivedFolder
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
 
@@ -48,7 +48,7 @@ def files(app: App) -> Files:
 
 async def keys(app: App, run: Run) -> list[str]:
     """What is stored of the run, without its artifacts and raw output."""
-    stored = [each.key for each in await files(app).list(f"runs/{run.id}/")]
+    stored = [each.key for each in files(app).list(f"runs/{run.id}/")]
     return sorted(key for key in stored if key.split("/")[2] not in ("artifacts", "contents", "turns"))
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_fetched_while_the_folder_is_current(tmp_path: Path, config: 
         async with world.working(config) as app:
             run = await asked_and_saved(app, (await submit(app, skill)).id)
             assert run.kept is not None
-            await files(app).delete([run.kept])
+            files(app).delete([run.kept])
             await app.service.reply(run.id, "red")
             assert (await over(app, run.id)).state is RunState.SUCCEEDED
 
@@ -154,7 +154,7 @@ def test_a_run_whose_archive_is_gone_fails_or_is_rebuilt(tmp_path: Path, config:
             for options, state in ({}, RunState.FAILED), ({"on_lost_session": "rebuild"}, RunState.SUCCEEDED):
                 run = await asked_and_saved(app, (await submit(app, skill, options=options)).id)
                 assert run.kept is not None
-                await files(app).delete([run.kept])
+                files(app).delete([run.kept])
                 lose(app, run)
                 await app.service.reply(run.id, "red")
                 ended = await over(app, run.id)
@@ -316,7 +316,7 @@ async def fetched(app: App, run: Run, target: Path) -> Path:
 
     assert run.kept is not None
     target.mkdir()
-    await files(app).fetch(run.kept, target / "archive")
+    files(app).fetch(run.kept, target / "archive")
     with (target / "archive").open("rb") as archive:
         unpack(archive, target, names=FOLDERS)
     (target / "archive").unlink()
@@ -481,12 +481,12 @@ def test_what_nobody_refers_to_is_swept(tmp_path: Path, config: str) -> None:
                 "runs/gone/env.pad",
             )
             for key in (orphan, newer, stranger):
-                await files(app).put(key, b"x")
+                files(app).put(key, b"x")
             assert app.retention is not None
             await app.retention.sweep()
             assert await keys(app, run) == [run.kept]
             # It may belong to a run that is being submitted.
-            assert await files(app).size(stranger) == 1
+            assert files(app).size(stranger) == 1
             (sizes,) = [await app.retention._sizes()]
             assert sizes[run.id] > 0
 
@@ -500,11 +500,11 @@ def test_a_note_of_another_boot_does_not_count(tmp_path: Path, config: str) -> N
     async def main() -> None:
         async with world.working(config) as app:
             run = await asked_and_saved(app, (await submit(app, skill)).id)
-            folder = KeptFolder(app.workspaces.of(run.id))
-            assert folder.noted() == run.kept
+            folder = ArchivedFolder(app.workspaces.of(run.id))
+            assert folder.key() == run.kept
             note = app.workspaces.of(run.id).root / "kept"
             note.write_text(f"another-boot {run.kept}")
-            assert folder.noted() is None
+            assert folder.key() is None
             # As after a power failure.
             (app.workspaces.of(run.id).home / ".scripted").rename(app.workspaces.of(run.id).home / "damaged")
             await app.service.reply(run.id, "red")

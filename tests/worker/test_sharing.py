@@ -128,7 +128,7 @@ def test_a_run_that_is_claimed_is_left_to_its_turn(tmp_path: Path, config: str) 
             assert not await app.sharing._is_done()
             assert (await app.store.get(run.id)) == claimed
             assert app.files is not None
-            assert await app.files.list(f"runs/{run.id}/kept/") == []
+            assert app.files.list(f"runs/{run.id}/kept/") == []
         async with world.working(config, serving=True) as app:
             ended = await over(app, run.id)
             assert ended.state is RunState.SUCCEEDED
@@ -169,8 +169,8 @@ def test_a_new_archive_is_not_swept_before_its_run_names_it(tmp_path: Path, conf
             key = f"runs/{run.id}/kept/1-1.tar.zst"
             assert app.files is not None
             assert app.retention is not None
-            await app.files.put(key, b"being stored")
+            app.files.put(key, b"being stored")
             await app.retention.sweep()
-            assert await app.files.size(key) is not None
+            assert app.files.size(key) is not None
 
     run_async(main)

@@ -10,7 +10,7 @@ from askback.background.pools import unchecked
 from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
 from askback.workspace import manifests as points
 from askback.workspace import snapshots
-from askback.workspace.manifests import Points
+from askback.workspace.manifests import ForkPoints
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def turn(home: Path, number: int, keep: int = 3) -> None:
 def forked(home: Path, number: int) -> Path:
     base = home.parent / f"fork-{number}"
     base.mkdir()
-    Points(home.parent / "snapshots").copy(number, TreeCopy(base, CopyLimits(), unchecked), "home")
+    ForkPoints(home.parent / "snapshots").copy(number, TreeCopy(base, CopyLimits(), unchecked), "home")
     return base / "home"
 
 
@@ -65,7 +65,7 @@ def test_an_early_save_drops_no_point_before_its_turn_begins(home: Path) -> None
     assert not (forked(home, 2) / "deep" / "session").exists()
     turn(home, 3, keep=1)
     with pytest.raises(CopyRefused, match="no longer kept"):
-        Points(home.parent / "snapshots").copy(2, TreeCopy(home.parent, CopyLimits(), unchecked), "again")
+        ForkPoints(home.parent / "snapshots").copy(2, TreeCopy(home.parent, CopyLimits(), unchecked), "again")
     assert (forked(home, 3) / "deep" / "session").read_text() == "turn 2\n"
 
 

@@ -10,7 +10,7 @@ import zstandard
 from askback.engines import registry
 from askback.engines.base import DEFAULT_CACHES
 from askback.fs.archive_reader import ArchiveDamaged
-from askback.workspace.archives import KeptFolder
+from askback.workspace.archives import ArchivedFolder
 from askback.workspace.layout import Workspace
 from askback.workspace.workspaces import Workspaces
 
@@ -32,7 +32,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def content(folder: KeptFolder) -> bytes:
+def content(folder: ArchivedFolder) -> bytes:
     with folder.archive.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reader:
         return reader.read()
 
@@ -45,7 +45,7 @@ def test_the_sign_in_of_no_engine_is_packed(workspace: Workspace) -> None:
         (workspace.home / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace.home / name).write_text(SECRET)
     (workspace.home / "session.jsonl").write_text("the session")
-    folder = KeptFolder(workspace)
+    folder = ArchivedFolder(workspace)
     for engine in registry.engines().values():
         folder.pack(engine.all_caches, over=False)
         packed = content(folder)
@@ -74,7 +74,7 @@ def test_only_what_a_further_turn_needs_is_packed(workspace: Workspace) -> None:
     for path, text in {**left_out, **kept, **comparison}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    folder = KeptFolder(workspace)
+    folder = ArchivedFolder(workspace)
     folder.pack(DEFAULT_CACHES, over=False)
     packed = content(folder)
     assert [text for text in left_out.values() if text.encode() in packed] == []
@@ -85,7 +85,7 @@ def test_only_what_a_further_turn_needs_is_packed(workspace: Workspace) -> None:
 
 def test_a_restored_folder_is_what_was_packed_and_nothing_else(workspace: Workspace, tmp_path: Path) -> None:
     (workspace.home / "session").write_text("one")
-    folder = KeptFolder(workspace)
+    folder = ArchivedFolder(workspace)
     folder.pack((), over=False)
     (workspace.home / "session").write_text("two")
     (workspace.home / "later").write_text("x")
@@ -93,23 +93,23 @@ def test_a_restored_folder_is_what_was_packed_and_nothing_else(workspace: Worksp
     workspace.write_prompt("001-001", b"what was said")
     (workspace.root / "unpacked").mkdir()
     (workspace.root / "unpacked" / "rest").write_text("of a killed program")
-    folder.restore("runs/r1/kept/1-1.tar.zst")
+    folder.unpack("runs/r1/kept/1-1.tar.zst")
     assert (workspace.home / "session").read_text() == "one"
     assert not (workspace.home / "later").exists()
     assert not (workspace.cwd / "later").is_symlink()
     assert workspace.prompt_path("001-001").read_bytes() == b"what was said"
-    assert folder.noted() == "runs/r1/kept/1-1.tar.zst"
+    assert folder.key() == "runs/r1/kept/1-1.tar.zst"
     assert not (workspace.root / "unpacked").exists()
     assert not folder.archive.exists()
 
 
 def test_a_damaged_archive_changes_nothing_and_leaves_no_note(workspace: Workspace) -> None:
     (workspace.home / "session").write_text("one")
-    folder = KeptFolder(workspace)
+    folder = ArchivedFolder(workspace)
     folder.pack((), over=False)
-    folder.note("runs/r1/kept/1-1.tar.zst")
+    folder.record("runs/r1/kept/1-1.tar.zst")
     folder.archive.write_bytes(folder.archive.read_bytes()[:-10])
     with pytest.raises(ArchiveDamaged):
-        folder.restore("runs/r1/kept/2-2.tar.zst")
+        folder.unpack("runs/r1/kept/2-2.tar.zst")
     assert (workspace.home / "session").read_text() == "one"
-    assert folder.noted() is None
+    assert folder.key() is None

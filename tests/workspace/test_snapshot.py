@@ -24,7 +24,13 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.beneath import remove_tree
 from askback.workspace import snapshots
 from askback.workspace.manifests import SnapshotDamaged
-from askback.workspace.snapshots import HomeBusy, begin_live_turn, begin_turn, save_between_turns, save_early
+from askback.workspace.snapshots import (
+    HomeChangedWhileSaving,
+    begin_live_turn,
+    begin_turn,
+    save_between_turns,
+    save_early,
+)
 from askback.workspace.workspaces import Workspaces
 
 NOBODY = 65534
@@ -585,7 +591,7 @@ def test_a_home_that_changes_meanwhile_is_not_saved(house: House, monkeypatch: p
         return found
 
     monkeypatch.setattr(snapshots, "list_tree", list_and_write)
-    with pytest.raises(HomeBusy, match="session"):
+    with pytest.raises(HomeChangedWhileSaving, match="session"):
         begin_live_turn(house.home, house.snapshots, 2)
     assert house.manifest() == before
 

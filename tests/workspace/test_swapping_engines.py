@@ -21,10 +21,9 @@ import pytest
 import zstandard
 
 from askback.background.pools import unchecked
-from askback.blobs.blocking import BlockingFiles
 from askback.blobs.folder import FolderFiles
 from askback.core.errors import AskbackError
-from askback.fs.archive_writer import ArchiveRefused, TreeChanged, pack
+from askback.fs.archive_writer import ArchiveRefused, TreeChangedWhilePacking, pack
 from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
 from askback.fs.regular import open_below
@@ -33,7 +32,7 @@ from askback.process.guardian.usage import Walk
 from askback.workspace.layout import Workspace
 from askback.workspace.run_objects import StoredRun
 from askback.workspace.sign_ins import remove_copies
-from askback.workspace.snapshots import HomeBusy, begin_live_turn, begin_turn, save_between_turns
+from askback.workspace.snapshots import HomeChangedWhileSaving, begin_live_turn, begin_turn, save_between_turns
 from askback.workspace.turn_artifacts import keep_artifacts
 from askback.workspace.versions import Versions
 from askback.workspace.workdir_record import WorkdirRecord
@@ -47,7 +46,7 @@ SIZE = 1_234_567
 PAIRS = 4
 ROUNDS = 400
 SECONDS = 1.0
-FAULTS = (OSError, HomeBusy, TreeChanged, ArchiveRefused, CopyRefused, AskbackError)
+FAULTS = (OSError, HomeChangedWhileSaving, TreeChangedWhilePacking, ArchiveRefused, CopyRefused, AskbackError)
 """An engine may spoil what Askback does with its own files."""
 
 
@@ -59,7 +58,7 @@ class Arena:
         self.run = folder / "runs" / "r1"
         self.out = folder / "out"
         self.workdir = folder / "workdir"
-        self.files = BlockingFiles(FolderFiles(self.out / "store"))
+        self.files = FolderFiles(self.out / "store")
         self._kind = kind
         self._spare = folder / "spare"
         for path in (self.out, self.workdir, self.run / "work", self.run / "snapshots"):

@@ -15,7 +15,7 @@ from askback.app.engines import networks
 from askback.app.notifications import make_answer_links, make_bot, make_digests, make_notifications
 from askback.app.storage import is_shared
 from askback.background.pools import Pools
-from askback.blobs.marked import MarkedFiles
+from askback.blobs.identity import MarkedFiles
 from askback.catalog.engines import EngineCatalog
 from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, Probes
@@ -55,7 +55,7 @@ from askback.worker.sharing import Sharing
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.shortage import FLEET_PATIENCE_SEC, PATIENCE_SEC, Shortage
 from askback.worker.worker import Worker
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.uploads import SharedUploads, Uploads
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import FreshFolders, Workspaces
@@ -159,7 +159,7 @@ class App:
             new_id=self.new_run_id,
             pools=self.pools,
             submissions=self._submissions,
-            homes=self.homes,
+            archives=self.archives,
         )
 
     @cached_property
@@ -170,7 +170,7 @@ class App:
             pool=self.pools.copying,
             engines=self.engines,
             warm=self.warm,
-            homes=self.homes,
+            archives=self.archives,
         )
         return Submissions(
             store=self.store,
@@ -186,7 +186,7 @@ class App:
             longest_turn_sec=self.settings.limits.turn_sec,
             workdirs=self.workdirs,
             prewarmed=self.prewarming,
-            homes=self.homes,
+            archives=self.archives,
         )
 
     @cached_property
@@ -223,7 +223,7 @@ class App:
             workspaces=self.workspaces,
             pools=self.pools,
             uploads=self.uploads,
-            homes=self.homes,
+            archives=self.archives,
             deletion=self.deletion,
             keeping=RetentionPolicy(
                 days=retention.days, max_bytes=retention.max_bytes, audit_days=retention.audit_days
@@ -260,7 +260,7 @@ class App:
             store=self.store,
             library=self.library,
             workspaces=self.workspaces,
-            homes=self.homes,
+            archives=self.archives,
             machine=self.machine,
             workdirs=self.workdirs,
             locks=self.settings.data_dir / "locks",
@@ -280,8 +280,8 @@ class App:
         )
 
     @cached_property
-    def homes(self) -> Homes | None:
-        return None if self.files is None else Homes(self.files, self.workspaces, self.pools.turns)
+    def archives(self) -> RunArchives | None:
+        return None if self.files is None else RunArchives(self.files, self.workspaces, self.pools)
 
     @cached_property
     def warm(self) -> WarmPool:
@@ -335,7 +335,7 @@ class App:
 
         async def check_files(thorough: bool) -> None:
             assert files is not None
-            await (files.check() if thorough else files.confirm())
+            await self.pools.storing.run(files.check if thorough else files.confirm)
 
         return MachineHealth(
             check_folders=folders.check,
@@ -368,11 +368,11 @@ class App:
     @cached_property
     def sharing(self) -> Sharing | None:
         """Only a server or worker with `files` has it, like `earlier_runs`."""
-        if self.homes is None or not self.role.uses_shared_queue:
+        if self.archives is None or not self.role.uses_shared_queue:
             return None
         return Sharing(
             store=self.store,
-            homes=self.homes,
+            archives=self.archives,
             workspaces=self.workspaces,
             library=self.library,
             engines=self.engines,
@@ -382,7 +382,7 @@ class App:
 
     @cached_property
     def earlier_runs(self) -> EarlierRuns | None:
-        if self.homes is None or not self.role.uses_shared_queue:
+        if self.archives is None or not self.role.uses_shared_queue:
             return None
         data_dir = self.settings.data_dir
         return EarlierRuns(store=self.store, workspaces=self.workspaces, pools=self.pools, data_dir=data_dir)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
 from askback.app.storage import open_store, shelf_of
-from askback.blobs import Files
 from askback.blobs.addresses import StoreAddress, read_address
-from askback.blobs.blocking import BlockingFiles
-from askback.blobs.errors import WrongStore
+from askback.blobs.base import Files, WrongStore
 from askback.blobs.folder import FolderFiles
-from askback.blobs.marked import MarkedFiles, StoreIdentity
+from askback.blobs.identity import MarkedFiles
 from askback.cluster.file_store import (
     FilesReport,
     identify,
@@ -39,8 +38,8 @@ _TRUSTED_SEC = 10.0
 """How long the mark of an object store counts for further writes."""
 
 
-async def open_files(settings: Settings, store: Store, *, read_only: bool) -> tuple[MarkedFiles, BlockingFiles] | None:
-    """The file store that the settings name: for the event loop, and for threads.
+async def open_files(settings: Settings, store: Store, *, read_only: bool) -> MarkedFiles | None:
+    """The file store that the settings name.
 
     Raises `Unavailable` if it is not the one of the database. An instance starts while an object store is down. One that
     is `read_only` starts in any case, and marks nothing.
@@ -52,48 +51,49 @@ async def open_files(settings: Settings, store: Store, *, read_only: bool) -> tu
         return None
     raw, loop = files_at(address), asyncio.get_running_loop()
 
-    async def settle() -> str:
-        found = identify(store, raw, address)
-        if asyncio.get_running_loop() is loop:
-            return await found
-        # From a thread: the database belongs to this loop.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(found, loop))
+    def settle() -> str:
+        # In a thread, like every call of the store: the database belongs to this loop.
+        return asyncio.run_coroutine_threadsafe(identify(store, raw, address), loop).result()
 
-    identity = StoreIdentity(None if read_only else settle)
-    files, blocking = _marked(raw, identity, address), BlockingFiles(_marked(files_at(address), identity, address))
     recorded = await store.file_store()
-    if recorded is not None and recorded.confirmed:
-        identity.known = recorded.id
+    known = recorded.id if recorded is not None and recorded.confirmed else None
+    files = MarkedFiles(raw, settle=None if read_only else settle, known=known, trusted_sec=_trusted_sec(address))
     if not read_only:
         # A store that does not answer delays the start.
         log.info("looking at the file store %s", files.place)
         try:
-            await files.confirm()
+            await asyncio.to_thread(files.confirm)
         except Unavailable as error:
             if isinstance(error, WrongStore) or isinstance(address, Path):
                 raise
             log.error("the file store is down, starting without it: %s", error.message)
-    return files, blocking
+    return files
 
 
-def command_files(settings: Settings) -> BlockingFiles | None:
+def command_files(settings: Settings) -> MarkedFiles | None:
     """The store for a command without an open instance. The database is opened only if a file is stored or missing."""
     address = checked_address(settings)
     if address is None:
         return None
+    raw = files_at(address)
 
-    async def settle() -> str:
+    async def identify_once() -> str:
         store = await open_store(settings)
         try:
-            return await identify(store, files_at(address), address)
+            return await identify(store, raw, address)
         finally:
             await store.close()
 
-    return BlockingFiles(_marked(files_at(address), StoreIdentity(settle), address))
+    def settle() -> str:
+        # In a thread without an event loop, which the caller may have.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(identify_once())).result()
+
+    return MarkedFiles(raw, settle=settle, trusted_sec=_trusted_sec(address))
 
 
-def _marked(files: Files, identity: StoreIdentity, address: Path | StoreAddress) -> MarkedFiles:
-    return MarkedFiles(files, identity, trusted_sec=0.0 if isinstance(address, Path) else _TRUSTED_SEC)
+def _trusted_sec(address: Path | StoreAddress) -> float:
+    return 0.0 if isinstance(address, Path) else _TRUSTED_SEC
 
 
 def files_at(address: Path | StoreAddress) -> Files:
@@ -140,7 +140,7 @@ def open_library(
     settings: Settings,
     engines: Engines | None = None,
     records: Records | None = None,
-    files: BlockingFiles | None = None,
+    files: Files | None = None,
 ) -> Library:
     """The skills. `records` and `files` are those of an open instance. A command needs neither."""
     if files is None:

@@ -71,11 +71,8 @@ async def opened(
     async with AsyncExitStack() as ends:
         store = await open_store(settings)
         ends.push_async_callback(store.close)
-        files, blocking = await open_files(settings, store, read_only=read_only) or (None, None)
-        if files is not None and blocking is not None:
-            ends.push_async_callback(files.close)
-            ends.callback(blocking.close)
-        elif role.uses_shared_queue:
+        files = await open_files(settings, store, read_only=read_only)
+        if files is None and role.uses_shared_queue:
             await store.mark_files(shared=False)
         records = records_of(store, settings, serving=role.uses_shared_queue)
         secrets = await asyncio.to_thread(own_secrets, settings, records, serving=role.uses_shared_queue)
@@ -114,18 +111,18 @@ async def opened(
             spawner=spawner,
             engines=engines,
             setups=setups,
-            library=open_library(settings, engines, records, blocking),
+            library=open_library(settings, engines, records, files),
             workspaces=Workspaces(
                 settings.runs,
                 notes=data_dir,
                 sign_ins=[name for engine in engines.values() for name in engine.credentials],
                 fork_points=settings.retention.questions,
-                files=blocking,
+                files=files,
                 database=database_id,
             ),
             workdirs=make_workdirs(settings),
             pools=pools,
-            uploads=Uploads(uploads) if blocking is None else SharedUploads(uploads, blocking),
+            uploads=Uploads(uploads) if files is None else SharedUploads(uploads, files),
             clock=clock,
             observer=observer,
             exporter=exporter,

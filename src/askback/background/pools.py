@@ -169,7 +169,7 @@ class Pools:
     turns: Pool = field(default_factory=lambda: Pool("turns", threads=8, waiting=1_000_000))
     """Homes, snapshots and workspaces. The slots bound how much waits."""
     storing: Pool = field(default_factory=lambda: Pool("storing", threads=64, waiting=1_000_000))
-    """The artifacts of turns that have ended: minutes for one that left very many. No other turn is to wait for that."""
+    """What waits for the file store: minutes for a turn that left very many artifacts. No other work is to wait for that."""
     sweeping: Pool = field(default_factory=lambda: Pool("sweeping", threads=1, waiting=1_000))
     checking: Pool = field(default_factory=lambda: Pool("checking", threads=2, waiting=1_000))
     """Whether the folders of this machine can be used: that must not wait for work that uses them."""

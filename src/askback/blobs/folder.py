@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from askback.background.loops import start_thread
-from askback.blobs import FileMissing, StoredFile, checked
-from askback.blobs.errors import limited, size_of, time_limit, too_large, unavailable
+from askback.blobs.base import (
+    PIECE,
+    USUAL_SEC,
+    Calls,
+    FileMissing,
+    Files,
+    StoredFile,
+    checked,
+    too_large,
+    unavailable,
+)
 from askback.core.errors import FULL_DISK, disk_full
 from askback.fs.atomic import sync_folder
 
 T = TypeVar("T")
 
-_USUAL_SEC = 30.0
-_PIECE = 1 << 20
 _THREADS = 16
 _TRIES = 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -32,127 +37,78 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class FolderFiles:
+class FolderFiles(Files):
     """Each file is at the path of its key, private to the user."""
 
-    def __init__(self, root: Path, *, limit_sec: float = _USUAL_SEC) -> None:
+    def __init__(self, root: Path, *, limit_sec: float = USUAL_SEC) -> None:
         self._root = root
-        self._limit_sec = limit_sec
-        self._free = asyncio.Semaphore(_THREADS)
+        self._calls = Calls(str(root), limit_sec, threads=_THREADS)
 
     @property
     def place(self) -> str:
         return str(self._root)
 
-    async def put(self, key: str, content: bytes | Path, *, replace: bool = False) -> None:
+    def put(self, key: str, content: bytes | Path, *, replace: bool = False) -> None:
         path = self._path(key)
-        size = len(content) if isinstance(content, bytes) else await asyncio.to_thread(size_of, content)
-        await self._run(lambda: self._put(path, content, replace=replace), size)
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        self._run(lambda: self._put(path, content, replace=replace), size)
 
-    async def get(self, key: str, max_bytes: int) -> bytes:
+    def get(self, key: str, max_bytes: int) -> bytes:
         def read() -> bytes:
-            with self._opened(key) as file:
+            with self._open(key) as file:
                 return file.read(max_bytes + 1)
 
-        content = await self._run(read, max_bytes)
+        content = self._run(read, max_bytes)
         if len(content) > max_bytes:
             raise too_large(key, max_bytes)
         return content
 
-    async def fetch(self, key: str, target: Path) -> None:
-        size = await self.size(key)
-        await self._run(lambda: self._fetch(key, target), size or 0)
-
-    async def read(self, key: str) -> AsyncIterator[bytes]:
-        file = await self._run(lambda: self._opened(key))
-        try:
-            while piece := await self._run(lambda: file.read(_PIECE)):
+    def pieces(self, key: str) -> Iterator[bytes]:
+        with self._run(lambda: self._open(key)) as file:
+            while piece := self._run(lambda: file.read(PIECE), PIECE):
                 yield piece
-        finally:
-            file.close()
 
-    async def size(self, key: str) -> int | None:
-        def measure() -> int | None:
-            try:
-                with self._opened(key) as file:
-                    return os.fstat(file.fileno()).st_size
-            except FileMissing:
-                return None
+    def size(self, key: str) -> int | None:
+        def measure() -> int:
+            with self._open(key) as file:
+                return os.fstat(file.fileno()).st_size
 
-        return await self._run(measure)
-
-    async def list(self, folder: str) -> Sequence[StoredFile]:
-        start = self._path(folder.rstrip("/"))
-        return await self._run(lambda: self._listed(start))
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        paths = [self._path(key) for key in keys]
-        await self._run(lambda: self._delete(paths))
-
-    async def check(self) -> str:
-        key = f"check/{secrets.token_hex(8)}"
-        await self.put(key, b"askback")
-        content = await self.get(key, 100)
-        await self.delete([key])
-        if content != b"askback":
-            raise unavailable(self.place, "what was read differs from what was written")
-        return self.place
-
-    async def close(self) -> None:
-        """Nothing is open between two calls."""
-
-    # In a thread.
-
-    async def _run(self, work: Callable[[], T], size: int = 0) -> T:
-        """Call `work` in a daemon thread: a share that hangs delays neither the caller nor the end of the program."""
-        loop = asyncio.get_running_loop()
-        async with limited(self.place, time_limit(self._limit_sec, size)):
-            await self._free.acquire()
-            answer: asyncio.Future[T] = loop.create_future()
-            try:
-                start_thread(self._work, loop, work, answer, name="askback-folder")
-            except BaseException:
-                self._free.release()
-                raise
-            return await answer
-
-    def _work(self, loop: asyncio.AbstractEventLoop, work: Callable[[], T], answer: asyncio.Future[T]) -> None:
-        result: list[T] = []
-        fault: BaseException | None = None
         try:
-            result.append(work())
-        except OSError as error:
-            why = disk_full() if error.errno in FULL_DISK else unavailable(self.place, error.strerror or "failed")
-            fault = why.with_traceback(error.__traceback__)
-        except BaseException as error:
-            fault = error
+            return self._run(measure)
+        except FileMissing:
+            return None
 
-        def settle() -> None:
-            self._free.release()
-            if answer.done():
-                return
-            if fault is None:
-                answer.set_result(result[0])
-            else:
-                answer.set_exception(fault)
+    def list(self, folder: str) -> Sequence[StoredFile]:
+        start = self._path(folder.rstrip("/"))
+        return self._run(lambda: self._list(start))
 
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle)
+    def delete(self, keys: Sequence[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        self._run(lambda: self._delete(paths))
+
+    def _run(self, work: Callable[[], T], size: int = 0) -> T:
+        def translated() -> T:
+            try:
+                return work()
+            except OSError as error:
+                if error.errno in FULL_DISK:
+                    raise disk_full() from error
+                raise unavailable(self.place, error.strerror or "failed") from error
+
+        return self._calls.run(translated, size)
 
     def _path(self, key: str) -> Path:
         return self._root / checked(key)
 
-    def _opened(self, key: str) -> BinaryIO:
+    def _open(self, key: str) -> BinaryIO:
         path = self._path(key)
         try:
             self._check_inside(path)
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            file = os.fdopen(fd, "rb")
+            return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
         except _ABSENT:
             if not self._root.is_dir():
                 raise _no_folder() from None
             raise FileMissing(key) from None
-        return file
 
     def _check_inside(self, path: Path) -> None:
         """Raises `OSError` if a link in the folder leads elsewhere."""
@@ -193,11 +149,7 @@ class FolderFiles:
         folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent)
 
-    def _fetch(self, key: str, target: Path) -> None:
-        with self._opened(key) as source:
-            _write(target, source)
-
-    def _listed(self, start: Path) -> Sequence[StoredFile]:
+    def _list(self, start: Path) -> Sequence[StoredFile]:
         if not self._root.is_dir():
             raise _no_folder()
         found = []
@@ -226,18 +178,16 @@ def _no_folder() -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "there is no such folder; is the share mounted?")
 
 
-def _write(path: Path, content: bytes | Path | BinaryIO) -> None:
-    """A new file. Nothing stays of one that could not be written."""
+def _write(path: Path, content: bytes | Path) -> None:
+    """Write a new file. Nothing stays of one that could not be written."""
     fd = os.open(path, _NEW, 0o600)
     try:
         with os.fdopen(fd, "wb") as target:
             if isinstance(content, bytes):
                 target.write(content)
-            elif isinstance(content, Path):
-                with content.open("rb") as source:
-                    shutil.copyfileobj(source, target, _PIECE)
             else:
-                shutil.copyfileobj(content, target, _PIECE)
+                with content.open("rb") as source:
+                    shutil.copyfileobj(source, target, PIECE)
             target.flush()
             os.fsync(fd)
     except BaseException:

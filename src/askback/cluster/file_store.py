@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.blobs import Files
 from askback.blobs.addresses import StoreAddress
-from askback.blobs.errors import WrongStore, unavailable, wrong_store
-from askback.blobs.mark import MARK, check_mark, new_id, put_mark, read_mark
+from askback.blobs.base import Files, WrongStore, unavailable, wrong_store
+from askback.blobs.identity import MARK, check_mark, new_id, put_mark, read_mark
 from askback.core.errors import NotFound, RefusalCode, Unavailable, WarningCode
 from askback.core.runs import Run
 from askback.fs.atomic import make_private
@@ -39,12 +39,12 @@ async def identify(store: Store, files: Files, address: Address) -> str:
     recorded = await store.propose_file_store(new_id())
     if recorded.confirmed:
         return recorded.id
-    found = await found_mark(files, address)
+    found = await asyncio.to_thread(_find_mark, files, address)
     if found is None:
         await _refuse_emptied(store, files, address)
         if isinstance(address, Path):
             await asyncio.to_thread(_make_folder, address)
-        found = await put_mark(files, recorded.id)
+        found = await asyncio.to_thread(put_mark, files, recorded.id)
     if found != recorded.id:
         raise _foreign(files.place, found)
     await store.confirm_file_store(recorded.id)
@@ -55,18 +55,17 @@ async def identify(store: Store, files: Files, address: Address) -> str:
 async def adopt(store: Store, files: Files) -> str:
     """Make this file store the one of the database, whatever was recorded before. Returns its id."""
     recorded = await store.file_store()
-    found = await read_mark(files)
+    found = await asyncio.to_thread(read_mark, files)
     if found is None:
-        found = await put_mark(files, (recorded or await store.propose_file_store(new_id())).id)
+        recorded = recorded or await store.propose_file_store(new_id())
+        found = await asyncio.to_thread(put_mark, files, recorded.id)
     await store.replace_file_store(found)
     return found
 
 
-async def found_mark(files: Files, address: Address) -> str | None:
+def _find_mark(files: Files, address: Address) -> str | None:
     """The id of the store at the address; None if it has no mark, also because its folder does not exist yet."""
-    if isinstance(address, Path) and not await asyncio.to_thread(address.is_dir):
-        return None
-    return await read_mark(files)
+    return None if isinstance(address, Path) and not address.is_dir() else read_mark(files)
 
 
 async def refuse_without_files(store: Store) -> None:
@@ -87,7 +86,7 @@ async def _refuse_emptied(store: Store, files: Files, address: Address) -> None:
         return
     if not isinstance(address, Path) or await asyncio.to_thread(address.is_dir):
         for key in needed:
-            if await files.size(key) is not None:
+            if await asyncio.to_thread(files.size, key) is not None:
                 return
     raise wrong_store(
         files.place,
@@ -150,10 +149,10 @@ async def report(store: Store, files: Files, address: Address) -> FilesReport:
     found, reachable, problem = None, False, None
     try:
         if expected is not None:
-            found, reachable = await read_mark(files), True
-            await check_mark(files, expected)
+            found, reachable = await asyncio.to_thread(read_mark, files), True
+            await asyncio.to_thread(check_mark, files, expected)
         else:
-            found = await found_mark(files, address)
+            found = await asyncio.to_thread(_find_mark, files, address)
             reachable = not isinstance(address, Path) or await asyncio.to_thread(address.is_dir)
             # As the first start does it, which marks the store.
             if found is None:
@@ -180,14 +179,12 @@ class ContentReport:
 async def report_contents(store: Store, files: Files) -> ContentReport:
     """Raises `Unavailable`. The file store must be the right one, see `report`."""
     keys = await store.some_archive_keys(_MOST_LOOKED_FOR)
-    free = asyncio.Semaphore(_AT_ONCE)
 
-    async def absent(key: str) -> bool:
-        async with free:
-            return await files.size(key) is None
+    def look() -> list[str]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return [key for key, size in zip(keys, pool.map(files.size, keys), strict=True) if size is None]
 
-    found = await asyncio.gather(*map(absent, keys))
-    runs = [await _still_named(store, key) for key, is_absent in zip(keys, found, strict=True) if is_absent]
+    runs = [await _still_named(store, key) for key in await asyncio.to_thread(look)]
     lost = [run for run in runs if run is not None]
     missing = tuple(sorted(run.id for run in lost if not _is_only_here(run)))
     return ContentReport(looked_for=len(keys), missing=missing, not_kept=len(lost) - len(missing))

@@ -34,7 +34,7 @@ class ArchiveRefused(Exception):
     """The trees are larger than allowed, or cannot be read. The message is for people."""
 
 
-class TreeChanged(Exception):
+class TreeChangedWhilePacking(Exception):
     """Something changed the trees while they were packed."""
 
 
@@ -57,7 +57,7 @@ def pack(
 ) -> None:
     """Write the files and folders `names` below `root` as one archive. One that does not exist is left out.
 
-    `leave_out` has paths below `root`. An engine must not control `root` itself. Raises `TreeChanged` if anything was
+    `leave_out` has paths below `root`. An engine must not control `root` itself. Raises `TreeChangedWhilePacking` if anything was
     written meanwhile, and `ArchiveRefused`.
     """
     # An extra.
@@ -151,7 +151,7 @@ class _Packing:
         try:
             opened = open_file(folder.fd, name, listed, unlock=True)
         except EntryReplaced:
-            raise TreeChanged(f"{path} was replaced") from None
+            raise TreeChangedWhilePacking(f"{path} was replaced") from None
         with closing(opened) as file:
             status = os.fstat(file)
             self._pack_content(file, path, status)
@@ -185,7 +185,7 @@ class _Packing:
         while begin < end:
             piece = os.pread(file, min(_PIECE, end - begin), begin)
             if not piece:
-                raise TreeChanged(f"{path} was truncated")
+                raise TreeChangedWhilePacking(f"{path} was truncated")
             self._write(piece)
             begin += len(piece)
             self._checkpoint()
@@ -222,7 +222,7 @@ def _index(parts: Sequence[tuple[int, int]], size: int) -> bytes:
 
 def _check_same(before: State, now: os.stat_result, path: str) -> None:
     if _state(now) != before:
-        raise TreeChanged(f"{path} was written to")
+        raise TreeChangedWhilePacking(f"{path} was written to")
 
 
 def _state(status: os.stat_result) -> State:

@@ -25,7 +25,7 @@ from askback.process import locks
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
 from askback.store.base import RunStore
-from askback.workspace.archives import HomeMissing, Homes
+from askback.workspace.archives import ArchiveMissing, RunArchives
 from askback.workspace.layout import Workspace
 from askback.workspace.workspaces import Workspaces
 
@@ -51,9 +51,9 @@ class Inheritance:
         pool: Pool,
         engines: Engines,
         warm: WarmPool,
-        homes: Homes | None = None,
+        archives: RunArchives | None = None,
     ) -> None:
-        self._homes = homes
+        self._archives = archives
         self._store = store
         self._workspaces = workspaces
         self._pool = pool
@@ -125,7 +125,7 @@ class Inheritance:
         workspace = self._workspaces.of(run.id)
         if await self._pool.run(lambda: workspace.started):
             return await self._pool.run(workspace.fork_points)
-        if self._homes is None or run.kept is None:
+        if self._archives is None or run.kept is None:
             return None
         # They are in the archive, with the newest questions.
         return range(run.attempt_number - workspace.most_fork_points + 1, run.attempt_number + 1)
@@ -199,11 +199,11 @@ class Inheritance:
 
     async def _bring(self, source: Run) -> None:
         """Its files may be on another machine."""
-        if self._homes is None:
+        if self._archives is None:
             return
         try:
-            brought = await self._homes.bring(source)
-        except HomeMissing as problem:
+            brought = await self._archives.fetch(source)
+        except ArchiveMissing as problem:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no files: {problem}") from None
         if not brought:
             raise _busy(source)

@@ -14,7 +14,7 @@ from askback.core.errors import NotFound
 from askback.core.runs import Run
 from askback.runs.deletion import Deletion
 from askback.store.base import Store
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces
 
@@ -49,10 +49,10 @@ class Retention:
         keeping: RetentionPolicy,
         clock: Callable[[], datetime],
         pools: Pools,
-        homes: Homes | None = None,
+        archives: RunArchives | None = None,
     ) -> None:
         self._store = store
-        self._homes = homes
+        self._archives = archives
         self._workspaces = workspaces
         self._uploads = uploads
         self._deletion = deletion
@@ -89,8 +89,8 @@ class Retention:
         await self._close_all()
 
     async def _sweep_all(self) -> None:
-        if self._homes is not None:
-            await self._homes.sweep(self._store.get, self._clock())
+        if self._archives is not None:
+            await self._archives.sweep(self._store.get, self._clock())
         if self._keeping.audit_days is not None:
             await self._sweep_audit(self._clock() - timedelta(days=self._keeping.audit_days))
         removed = 0
@@ -155,7 +155,7 @@ class Retention:
     async def _sizes(self) -> Mapping[str, int]:
         """By run id: on the disk, or in the file store if that is more. The one is a copy of the other."""
         sizes = await self._pool.run(self._workspaces.sizes)
-        stored = {} if self._homes is None else await self._homes.sizes()
+        stored = {} if self._archives is None else await self._archives.sizes()
         return {run_id: max(sizes.get(run_id, 0), stored.get(run_id, 0)) for run_id in sizes.keys() | stored.keys()}
 
     async def _over(self) -> AsyncIterator[Sequence[Run]]:

@@ -17,7 +17,7 @@ from askback.skills.package import SkillPackage
 from askback.skills.summary import secret_inputs
 from askback.store.base import RunStore
 from askback.text.redaction import Redactor, answer_secrets
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.workspaces import Workspaces
 
 
@@ -42,7 +42,7 @@ class RunSecrets:
     library: Library
     workspaces: Workspaces
     pools: Pools
-    homes: Homes | None
+    archives: RunArchives | None
 
     async def package(self, run: Run) -> SkillPackage:
         """The package of the run itself, which may differ from the one that now has its name."""
@@ -73,7 +73,7 @@ class RunSecrets:
         """Empty if they cannot be opened here: then no engine of this machine has got them."""
         if request.env is None:
             return {}
-        pad = None if self.homes is None else await self.homes.pad(run)
+        pad = None if self.archives is None else await self.archives.pad(run)
         try:
             return await self.pools.files.run(self.workspaces.of(run.id).open_env, request.env, pad)
         except OSError as fault:

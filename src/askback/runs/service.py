@@ -44,7 +44,7 @@ from askback.skills.summary import masked
 from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
 from askback.store.visible import VisibleStore, visible
 from askback.text.diff import Diff, diff
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.artifacts import (
     MAX_LISTED,
     MAX_NAMES,
@@ -104,9 +104,9 @@ class Service:
         new_id: Callable[[], str],
         pools: Pools,
         submissions: Submissions,
-        homes: Homes | None = None,
+        archives: RunArchives | None = None,
     ) -> None:
-        self._homes = homes
+        self._archives = archives
         self.skills = library
         self.engines = engines
         self._workspaces = workspaces
@@ -118,7 +118,7 @@ class Service:
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
-        self.secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, homes=homes)
+        self.secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, archives=archives)
         self._history_reads = asyncio.Semaphore(HISTORY_READS)
         self._read(store, submissions, deletion)
 
@@ -240,8 +240,8 @@ class Service:
         run = await self._cancel(run_id, CancelRequested(by=by.plain, at=at), audit)
         if run.state.final and run.env_names:
             await self.pools.files.run(self._workspaces.of(run_id).close, admitted=True)
-            if self._homes is not None:
-                await self._homes.drop_pad(run)
+            if self._archives is not None:
+                await self._archives.delete_pad(run)
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:

@@ -47,7 +47,7 @@ from askback.skills.summary import secret_inputs, summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.base import IdempotencyKey, RunStore
 from askback.text.json_text import is_large
-from askback.workspace.archives import Homes, NotKept
+from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import Workspaces
@@ -143,7 +143,7 @@ class Submissions:
         private_webhooks: bool,
         workdirs: Workdirs,
         prewarmed: Prewarmed,
-        homes: Homes | None = None,
+        archives: RunArchives | None = None,
         longest_turn_sec: float = 0,
     ) -> None:
         self._store = store
@@ -159,7 +159,7 @@ class Submissions:
         self._longest_turn_sec = longest_turn_sec
         self._workdirs = workdirs
         self._prewarmed = prewarmed
-        self._homes = homes
+        self._archives = archives
 
     def reading(self, store: RunStore) -> Self:
         """The same on another view of the store."""
@@ -374,11 +374,11 @@ class Submissions:
 
     async def _keep(self, decision: Decision) -> Decision:
         """The first turn may start on another machine, which needs the copies."""
-        if self._homes is None:
+        if self._archives is None:
             return decision
         try:
-            kept = await self._homes.keep(decision.run, (), over=False, alive=False)
-        except NotKept as problem:
+            kept = await self._archives.save(decision.run, (), over=False, alive=False)
+        except NotArchived as problem:
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [str(problem)]) from None
         return replace(decision, run=decision.run.evolve(kept=kept))
 
@@ -397,8 +397,8 @@ class Submissions:
         env = None
         if wanted.env:
             env = await self._pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
-            if self._homes is not None:
-                await self._homes.keep_pad(run_id)
+            if self._archives is not None:
+                await self._archives.save_pad(run_id)
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from askback.blobs import FileMissing
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import FileMissing, Files
 from askback.core.errors import RefusalCode, Unavailable
 from askback.skills.files import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES, copy_files, list_files
 
@@ -33,7 +32,7 @@ def package_key(digest: str) -> str:
 class PackageArchives:
     """Every method waits for the store, and raises `Unavailable` if it cannot be used."""
 
-    def __init__(self, files: BlockingFiles) -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
         self._stored: set[str] = set()
 

@@ -15,7 +15,7 @@ from typing import Any
 from askback import __version__
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pools
-from askback.blobs import Files
+from askback.blobs.base import Files
 from askback.cluster.fleet import Fleet
 from askback.cluster.instances import Role
 from askback.cluster.slots import Slots
@@ -209,7 +209,7 @@ class Health:
     async def _check_files(self) -> str:
         assert self._files is not None
         try:
-            await self._files.check()
+            await self._pools.storing.run(self._files.check)
         except Unavailable as error:
             return error.code
         OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)

@@ -21,11 +21,12 @@ from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, R
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesKept
 from askback.engines.registry import Engines
+from askback.fs.archive_writer import TreeChangedWhilePacking
 from askback.process.locks import FileLock
 from askback.skills.library import Library
 from askback.store.base import Store, move
 from askback.worker.turn.prepare import turn_name
-from askback.workspace.archives import HomeBusy, Homes, NotKept
+from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.layout import Workspace
 from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.snapshots import HomeLost
@@ -43,7 +44,7 @@ class Sharing:
         self,
         *,
         store: Store,
-        homes: Homes,
+        archives: RunArchives,
         workspaces: Workspaces,
         library: Library,
         engines: Engines,
@@ -51,7 +52,7 @@ class Sharing:
         clock: Callable[[], datetime],
     ) -> None:
         self._store = store
-        self._homes = homes
+        self._archives = archives
         self._workspaces = workspaces
         self._library = library
         self._engines = engines
@@ -130,22 +131,22 @@ class Sharing:
             log.warning("the files of a run are not stored: %s", problem, extra={"run": run.id})
             return True
         if run.env_names:
-            await self._homes.keep_pad(run.id)
+            await self._archives.save_pad(run.id)
         engine = self._engines.get(run.engine)
         caches = () if engine is None else engine.all_caches
         try:
-            kept = await self._homes.keep(run, caches, over=False, alive=True)
+            kept = await self._archives.save(run, caches, over=False, alive=True)
             signal = FilesKept(epoch=run.epoch, kept=kept, at=self._clock())
-        except HomeBusy:
+        except TreeChangedWhilePacking:
             return False
-        except NotKept as problem:
+        except NotArchived as problem:
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
             signal = FilesKept(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
         try:
             await move(self._store, run.id, signal, seen=run)
         except (Conflict, NotFound):
             # A program has claimed the run, or the run is over.
-            await self._homes.drop(signal.kept, run)
+            await self._archives.delete(signal.kept, run)
             return False
         log.info("the files of a run, which only this machine had, are stored", extra={"run": run.id})
         return True

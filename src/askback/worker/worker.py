@@ -385,10 +385,10 @@ class Worker:
 
     async def _drop_kept(self, before: Run, now: Run) -> None:
         """Remove what is no longer needed of the run from the file store. What fails is left to the next sweep."""
-        if self._context.homes is not None:
-            await self._context.homes.drop(before.kept, now)
+        if self._context.archives is not None:
+            await self._context.archives.delete(before.kept, now)
             if now.state.final:
-                await self._context.homes.drop_pad(now)
+                await self._context.archives.delete_pad(now)
 
     async def _store_end(self, run: Run, signal: Signal) -> Run:
         """Decide from the last known state of the run, which is most likely current."""

@@ -25,19 +25,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from askback.background.outages import OUTAGES
-from askback.background.pools import Checkpoint, Pool, unchecked
-from askback.blobs import FileMissing, Files, StoredFile
+from askback.background.pools import Checkpoint, Pools, unchecked
+from askback.blobs.base import FileMissing, Files, StoredFile
 from askback.core.errors import FULL_DISK, NotFound, Unavailable, disk_full
 from askback.core.runs import Run
 from askback.fs import beneath
 from askback.fs.archive_reader import ArchiveDamaged, unpack
-from askback.fs.archive_writer import ArchiveRefused, TreeChanged, pack
+from askback.fs.archive_writer import ArchiveRefused, TreeChangedWhilePacking, pack
 from askback.fs.atomic import write_beside
 from askback.process.locks import FileLock
 from askback.process.tree import boot_id
 from askback.workspace.layout import Workspace
-from askback.workspace.manifests import Points
+from askback.workspace.manifests import ForkPoints
 from askback.workspace.workspaces import Workspaces
+
+log = logging.getLogger(__name__)
 
 FOLDERS = ("work", "home", "versions", "workdir", "snapshots")
 """The folders of a run that an archive replaces."""
@@ -45,9 +47,26 @@ _NOTE = "kept"
 _PARTIAL = "kept.partial"
 _UNPACKED = "unpacked"
 _MAX_NOTE = 1_000
+_PAUSES_SEC = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""Some engines still tidy up for a moment after their turn."""
+_MAX_PAD = 10_000_000
+_UNUSED = timedelta(days=1)
+"""A file of a run that does not exist belongs to one that is being submitted, or to nobody after this time."""
 
 
-class KeptFolder:
+class ArchiveMissing(Exception):
+    """The archive that a run names is gone, or damaged. The message is for people."""
+
+
+class NotArchived(Exception):
+    """The run's files cannot be packed; `key` names what is only on this machine. The message is for people."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+class ArchivedFolder:
     """The folder of one run. Only one program uses it at a time: the one that holds the run's lock."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -59,7 +78,7 @@ class KeptFolder:
         """Where an archive is written before it is stored, and after it was fetched."""
         return self._root / _PARTIAL
 
-    def noted(self) -> str | None:
+    def key(self) -> str | None:
         """The key of the archive that the folder equals, if that is known."""
         with suppress(OSError, UnicodeDecodeError):
             with open(self._root / _NOTE, "rb") as file:
@@ -67,7 +86,8 @@ class KeptFolder:
             return key if boot == boot_id() else None
         return None
 
-    def note(self, key: str) -> None:
+    def record(self, key: str) -> None:
+        """From now on, the folder equals this archive."""
         write_beside(self._root / _NOTE, f"{boot_id()} {key}".encode()).replace(self._root / _NOTE)
 
     def forget(self) -> None:
@@ -80,14 +100,13 @@ class KeptFolder:
         if over:
             leave_out.add(self._workspace.comparison.relative_to(self._root).as_posix())
         self.discard()
-        with open(self.archive, "xb", opener=_private) as file:
+        with open(self.archive, "xb", opener=_open_private) as file:
             pack(self._root, [*self._names()], file, leave_out=leave_out, checkpoint=checkpoint)
 
     def _names(self) -> Iterator[str]:
         yield from (name for name in FOLDERS if name != "snapshots")
-        snapshots = self._workspace.snapshots
-        points = Points(snapshots)
-        if points.kept(snapshots):
+        points = ForkPoints(self._workspace.snapshots)
+        if points.turns(self._workspace.snapshots):
             yield "snapshots/points"
             yield from (f"snapshots/files/{number}" for number in sorted(points.numbers()))
 
@@ -95,7 +114,7 @@ class KeptFolder:
         """Remove an archive that was stored, or left by a killed program."""
         self.archive.unlink(missing_ok=True)
 
-    def restore(self, key: str, checkpoint: Checkpoint = unchecked) -> None:
+    def unpack(self, key: str, checkpoint: Checkpoint = unchecked) -> None:
         """Replace the folder by the content of the archive. If this is interrupted, it is repeated."""
         self.forget()
         fresh = self._root / _UNPACKED
@@ -113,53 +132,30 @@ class KeptFolder:
         beneath.make_folder(self._root, self._workspace.turns.name)
         self._workspace.mark_stored()
         self.discard()
-        self.note(key)
+        self.record(key)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-log = logging.getLogger(__name__)
-
-_PAUSES_SEC = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""Some engines still tidy up for a moment after their turn."""
-_MAX_PAD = 10_000_000
-_UNUSED = timedelta(days=1)
-"""A file of a run that does not exist belongs to one that is being submitted, or to nobody after this time."""
-
-
-class HomeMissing(Exception):
-    """The archive that a run names is gone, or damaged. The message is for people."""
-
-
-class HomeBusy(Exception):
-    """A process keeps writing to the run's files."""
-
-
-class NotKept(Exception):
-    """The run's files cannot be packed; `key` names what is only on this machine. The message is for people."""
-
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(why)
-        self.key = key
-
-
-class Homes:
-    def __init__(self, files: Files, workspaces: Workspaces, pool: Pool) -> None:
+class RunArchives:
+    def __init__(self, files: Files, workspaces: Workspaces, pools: Pools) -> None:
         self._files = files
         self._workspaces = workspaces
-        self._pool = pool
+        self._pool = pools.turns
+        self._storing = pools.storing
+        """For calls of the file store, which may take long."""
 
     # A turn.
 
-    async def begin(self, run: Run) -> None:
+    async def restore(self, run: Run) -> None:
         """Make the run's folder what its last turn left, before a turn starts in it. The caller holds the run's lock.
 
-        Raises `HomeMissing`, and `Unavailable` if the file store cannot be used.
+        Raises `ArchiveMissing`, and `Unavailable` if the file store cannot be used.
         """
         folder = self._folder(run.id)
-        if run.kept is not None and await self._pool.run(folder.noted) != run.kept:
+        if run.kept is not None and await self._pool.run(folder.key) != run.kept:
             await self._restore(run, run.kept, folder)
         if run.env_names:
             # Here, where a store that cannot be used only delays the turn.
@@ -170,33 +166,33 @@ class Homes:
         """A turn begins in a process that is alive: its folder is what it is."""
         await self._pool.run(self._folder(run.id).forget)
 
-    async def keep(self, run: Run, caches: Sequence[str], *, over: bool, alive: bool) -> str:
+    async def save(self, run: Run, caches: Sequence[str], *, over: bool, alive: bool) -> str:
         """Store what the turn left, and return its key. `over`: no further turn follows. `alive`: the process stays.
 
-        Raises `HomeBusy` if a process that is alive keeps writing, `NotKept`, and `Unavailable`.
+        Raises `TreeChangedWhilePacking` if a process that is alive keeps writing, `NotArchived`, and `Unavailable`.
         """
-        key, folder = f"{_kept(run.id)}{run.epoch}-{run.attempt_number}.tar.zst", self._folder(run.id)
+        key, folder = f"{_archives(run.id)}{run.epoch}-{run.attempt_number}.tar.zst", self._folder(run.id)
         try:
             await self._pack(folder, caches, over=over)
             # Nobody else writes under this epoch: an upload that was cut off is repeated.
-            await self._files.put(key, folder.archive, replace=True)
-        except (ArchiveRefused, TreeChanged) as refusal:
-            if alive and isinstance(refusal, TreeChanged):
-                raise HomeBusy(str(refusal)) from None
-            await self._pool.run(folder.note, key)
-            raise NotKept(key, str(refusal)) from None
+            await self._storing.run(lambda: self._files.put(key, folder.archive, replace=True))
+        except (ArchiveRefused, TreeChangedWhilePacking) as refusal:
+            if alive and isinstance(refusal, TreeChangedWhilePacking):
+                raise
+            await self._pool.run(folder.record, key)
+            raise NotArchived(key, str(refusal)) from None
         finally:
             await self._pool.run(folder.discard, admitted=True)
-        await self._pool.run(folder.note, key)
+        await self._pool.run(folder.record, key)
         return key
 
-    async def _pack(self, folder: KeptFolder, caches: Sequence[str], *, over: bool) -> None:
+    async def _pack(self, folder: ArchivedFolder, caches: Sequence[str], *, over: bool) -> None:
         for pause in (*_PAUSES_SEC, None):
             try:
                 await self._pool.run_abandonable(
                     lambda checkpoint: folder.pack(caches, over=over, checkpoint=checkpoint)
                 )
-            except TreeChanged:
+            except TreeChangedWhilePacking:
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
@@ -207,17 +203,17 @@ class Homes:
             else:
                 return
 
-    async def drop(self, key: str | None, run: Run) -> None:
-        """The run names another archive than `key` now."""
+    async def delete(self, key: str | None, run: Run) -> None:
+        """Delete archive `key` unless the run still names it."""
         if key is not None and key != run.kept:
             await self._delete([key])
 
     # Elsewhere.
 
-    async def bring(self, run: Run) -> bool:
+    async def fetch(self, run: Run) -> bool:
         """Make the folder of a run in which nothing writes what its last turn left. False if a process uses it."""
         folder = self._folder(run.id)
-        if run.kept is None or await self._pool.run(folder.noted) == run.kept:
+        if run.kept is None or await self._pool.run(folder.key) == run.kept:
             return True
         lock = await self._pool.run(FileLock.take, self._workspaces.of(run.id).lock_path)
         if lock is None:
@@ -228,19 +224,16 @@ class Homes:
             lock.release()
         return True
 
-    async def _restore(self, run: Run, key: str, folder: KeptFolder) -> None:
-        def place(checkpoint: Checkpoint) -> None:
-            folder.restore(key, checkpoint)
-
+    async def _restore(self, run: Run, key: str, folder: ArchivedFolder) -> None:
         self._workspaces.of(run.id).root.mkdir(parents=True, exist_ok=True, mode=0o700)
         await self._pool.run(folder.discard)
         try:
-            await self._files.fetch(key, folder.archive)
-            await self._pool.run_abandonable(place)
+            await self._storing.run(self._files.fetch, key, folder.archive)
+            await self._pool.run_abandonable(lambda checkpoint: folder.unpack(key, checkpoint))
         except FileMissing:
-            raise HomeMissing(f"{key} is not in the file store") from None
+            raise ArchiveMissing(f"{key} is not in the file store") from None
         except ArchiveDamaged as error:
-            raise HomeMissing(f"{key}: {error}") from None
+            raise ArchiveMissing(f"{key}: {error}") from None
         except OSError as error:
             if error.errno in FULL_DISK:
                 raise disk_full() from error
@@ -251,12 +244,12 @@ class Homes:
 
     # The key to secret variables.
 
-    async def keep_pad(self, run_id: str) -> None:
+    async def save_pad(self, run_id: str) -> None:
         """Move the pad into the file store: from now on no folder of the run has it."""
         workspace = self._workspaces.of(run_id)
         pad = await self._pool.run(workspace.read_pad)
         if pad:
-            await self._files.put(_pad(run_id), pad)
+            await self._storing.run(self._files.put, _pad(run_id), pad)
             await self._pool.run(workspace.empty_pad)
 
     async def pad(self, run: Run) -> bytes | None:
@@ -266,14 +259,14 @@ class Homes:
         if here or not run.env_names:
             return None
         try:
-            pad = await self._files.get(_pad(run.id), _MAX_PAD)
+            pad = await self._storing.run(self._files.get, _pad(run.id), _MAX_PAD)
         except FileMissing:
             return None
         # Without its content: it says that the run has secrets.
         await self._pool.run(workspace.empty_pad)
         return pad
 
-    async def drop_pad(self, run: Run) -> None:
+    async def delete_pad(self, run: Run) -> None:
         """The run is over: nobody can open its variables any more."""
         if run.env_names:
             await self._delete([_pad(run.id)])
@@ -282,18 +275,11 @@ class Homes:
 
     async def sizes(self) -> dict[str, int]:
         """What each run takes in the file store, by run id."""
-        sizes: dict[str, int] = {}
-        for each in await self._files.list("runs/"):
-            run_id = _run_id(each)
-            sizes[run_id] = sizes.get(run_id, 0) + each.size
-        return sizes
+        return {run_id: sum(each.size for each in stored) for run_id, stored in (await self._stored()).items()}
 
     async def sweep(self, get: Callable[[str], Awaitable[Run]], now: datetime) -> None:
         """Remove what no run refers to. `get` reads a run."""
-        found: dict[str, list[StoredFile]] = {}
-        for each in await self._files.list("runs/"):
-            found.setdefault(_run_id(each), []).append(each)
-        for run_id, stored in found.items():
+        for run_id, stored in (await self._stored()).items():
             try:
                 run = await get(run_id)
             except NotFound:
@@ -301,28 +287,31 @@ class Homes:
             else:
                 unused = [each.key for each in stored if _is_unused(each, run, now)]
             if unused:
-                await self._files.delete(unused)
+                await self._storing.run(self._files.delete, unused)
+
+    async def _stored(self) -> dict[str, list[StoredFile]]:
+        """The files of all runs, by run id."""
+        found: dict[str, list[StoredFile]] = {}
+        for each in await self._storing.run(self._files.list, "runs/"):
+            found.setdefault(each.key.split("/")[1], []).append(each)
+        return found
 
     async def _delete(self, keys: Sequence[str]) -> None:
         try:
-            await self._files.delete(keys)
+            await self._storing.run(self._files.delete, keys)
         except Unavailable as error:
             OUTAGES.failed(log, "a file that is not needed is removed later", error)
 
-    def _folder(self, run_id: str) -> KeptFolder:
-        return KeptFolder(self._workspaces.of(run_id))
+    def _folder(self, run_id: str) -> ArchivedFolder:
+        return ArchivedFolder(self._workspaces.of(run_id))
 
 
-def _kept(run_id: str) -> str:
+def _archives(run_id: str) -> str:
     return f"runs/{run_id}/kept/"
 
 
 def _pad(run_id: str) -> str:
     return f"runs/{run_id}/env.pad"
-
-
-def _run_id(stored: StoredFile) -> str:
-    return stored.key.split("/")[1]
 
 
 def _is_unused(stored: StoredFile, run: Run, now: datetime) -> bool:
@@ -333,10 +322,10 @@ def _is_unused(stored: StoredFile, run: Run, now: datetime) -> bool:
     key = stored.key
     if key == _pad(run.id):
         return run.state.final
-    if not key.startswith(_kept(run.id)) or key == run.kept:
+    if not key.startswith(_archives(run.id)) or key == run.kept:
         return False
     with suppress(ValueError):
-        epoch = int(key.removeprefix(_kept(run.id)).partition("-")[0])
+        epoch = int(key.removeprefix(_archives(run.id)).partition("-")[0])
         idle = run.worker is None and (run.kept is not None or stored.stored_at < now - _UNUSED)
         return epoch < run.epoch or idle
     return False

@@ -38,7 +38,7 @@ from askback.fs.regular import open_below
 from askback.fs.walk import matching
 from askback.workspace import snapshots
 from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, Bundle, artifacts_in, bundle_of
-from askback.workspace.manifests import Points
+from askback.workspace.manifests import ForkPoints
 from askback.workspace.run_objects import StoredRun
 from askback.workspace.sign_ins import remove_copies
 
@@ -161,7 +161,7 @@ class Workspace:
         return self.most_fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeBusy` if it writes meanwhile."""
+        """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeChangedWhileSaving` if it writes meanwhile."""
         beneath.make_folder(self.root, self.snapshots.name)
         points = self._points_to_keep(answers=answers)
         snapshots.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
@@ -211,11 +211,11 @@ class Workspace:
 
     def copy_fork_point(self, source: Workspace, attempt_number: int, copying: TreeCopy) -> None:
         """Copy the home of another run as it was before that turn. It contains no sign-ins."""
-        Points(source.snapshots).copy(attempt_number, copying, self.home.name)
+        ForkPoints(source.snapshots).copy(attempt_number, copying, self.home.name)
 
     def fork_points(self) -> set[int]:
         """The turns before which the home is kept for forks."""
-        return Points.kept(self.snapshots)
+        return ForkPoints.turns(self.snapshots)
 
     def rename_in_home(self, old: str, new: str) -> None:
         """Rename a folder of a home that no process uses yet, if it exists."""

@@ -134,7 +134,7 @@ MAX_BYTES = 1_000_000_000
 """The size of all copies that are kept for the points of one run."""
 
 
-class Points:
+class ForkPoints:
     def __init__(self, snapshots: Path) -> None:
         self._folder = snapshots / "points"
         self._files = snapshots / "files"
@@ -146,7 +146,7 @@ class Points:
                     self._points[saved.attempt_number] = saved
 
     @staticmethod
-    def kept(snapshots: Path) -> set[int]:
+    def turns(snapshots: Path) -> set[int]:
         """The turns that have a point. Reads names only."""
         return {int(path.stem) for path in (snapshots / "points").glob("*.json") if path.stem.isdigit()}
 

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from askback.blobs import FileMissing
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import FileMissing, Files
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import parse_run_id
 
@@ -48,7 +47,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 class StoredRun:
     """Every method waits for the store, and raises `Unavailable` if it cannot be used."""
 
-    def __init__(self, files: BlockingFiles, run_id: str) -> None:
+    def __init__(self, files: Files, run_id: str) -> None:
         self._files = files
         self._folder = f"runs/{parse_run_id(run_id)}"
 

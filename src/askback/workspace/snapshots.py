@@ -24,8 +24,8 @@ from askback.fs import beneath
 from askback.fs.copies import Cloner
 from askback.fs.walk import READABLE, WRITABLE, Listing, Tree, closing, list_tree, open_tree, read_link
 from askback.workspace.manifests import (
+    ForkPoints,
     Manifest,
-    Points,
     SavedFile,
     SavedFolder,
     SavedLink,
@@ -83,7 +83,7 @@ def begin_live_turn(
 ) -> None:
     """Save the home before a turn in a process that is alive and has nothing to do.
 
-    Raises `HomeBusy` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
+    Raises `HomeChangedWhileSaving` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
     """
     with _disk_full_errors(snapshots):
         saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
@@ -102,10 +102,10 @@ def end(snapshots: Path) -> None:
     """No turn restarts from here on. Only fork points are kept."""
     if snapshots.is_dir():
         forget_manifest(snapshots)
-        _sweep(snapshots / "files", Points(snapshots).numbers())
+        _sweep(snapshots / "files", ForkPoints(snapshots).numbers())
 
 
-class HomeBusy(Exception):
+class HomeChangedWhileSaving(Exception):
     """The home changed while it was saved."""
 
 
@@ -118,7 +118,7 @@ class _Snapshot:
         self._saved = saved
         self._cloner = Cloner()
         self._copies.mkdir(exist_ok=True, mode=0o700)
-        self._points = Points(folder)
+        self._points = ForkPoints(folder)
         self._sweep(saved)
 
     def save(self, attempt_number: int, keep_points: int, *, live: bool = False) -> None:
@@ -134,7 +134,7 @@ class _Snapshot:
                 )
                 self._settle(tree, listing, fresh)
                 if live and (changed := _changed(listing, self._list(tree))):
-                    raise HomeBusy(f"the engine writes to {changed[0]} between turns")
+                    raise HomeChangedWhileSaving(f"the engine writes to {changed[0]} between turns")
                 if keep_points:
                     # Before the manifest: once that is written, this turn is only restored, never saved again.
                     self._points.add(fresh, keep_points)

@@ -23,7 +23,7 @@ from typing import BinaryIO
 import msgspec
 
 from askback.background.pools import Checkpoint, unchecked
-from askback.blobs import FileMissing
+from askback.blobs.base import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import write_or_skip

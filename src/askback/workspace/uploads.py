@@ -26,8 +26,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from askback.blobs import FileMissing
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import FileMissing, Files
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import parse_run_id
 from askback.fs.atomic import GroupSync
@@ -218,7 +217,7 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedUploads(Uploads):
-    def __init__(self, root: Path, files: BlockingFiles) -> None:
+    def __init__(self, root: Path, files: Files) -> None:
         super().__init__(root)
         self._files = files
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from askback.background.pools import Checkpoint, unchecked
-from askback.blobs import FileMissing
+from askback.blobs.base import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.regular import open_below

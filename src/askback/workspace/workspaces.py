@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from askback.blobs.blocking import BlockingFiles
+from askback.blobs.base import Files
 from askback.core.errors import Unavailable
 from askback.core.runs import is_run_id, parse_run_id
 from askback.fs import beneath
@@ -39,7 +39,7 @@ class Workspaces:
         sign_ins: Sequence[str] = (),
         fork_points: int = 0,
         notes: Path | None = None,
-        files: BlockingFiles | None = None,
+        files: Files | None = None,
         database: str | None = None,
     ) -> None:
         """`notes` is the data folder; None: the one that has `root`.

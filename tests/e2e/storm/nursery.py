@@ -35,7 +35,7 @@ from askback.runs.service import Service
 from askback.store.sql.connection import Dialect
 from askback.store.sqlite.connection import DIALECT
 from askback.worker.turn import process
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.layout import Workspace
 
 _NEW_MOUNTS = 0x20000
@@ -92,7 +92,7 @@ def _without_pointer() -> None:
     async def nothing(*_: Any) -> None:
         return
 
-    Homes._restore = nothing  # type: ignore[method-assign]
+    RunArchives._restore = nothing  # type: ignore[method-assign]
 
 
 def _without_end_of_lease() -> None:

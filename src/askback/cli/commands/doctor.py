@@ -109,6 +109,8 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
 
 
 async def _files(app: App) -> Finding | None:
+    import asyncio
+
     from askback.app.files import examine, files_at, given_address
     from askback.core.errors import Unavailable
 
@@ -123,7 +125,7 @@ async def _files(app: App) -> Finding | None:
         advice = "if it is a share, mount it first"
         return Finding(what="files", ok=None, message=message, advice=advice, warning=True)
     try:
-        await files_at(given_address(app.settings)).check()
+        await asyncio.to_thread(files_at(given_address(app.settings)).check)
     except Unavailable as error:
         advice = "check the permissions: docs/guides/files.md"
         return Finding(what="files", ok=False, message=error.message, advice=advice)

@@ -22,7 +22,7 @@ from askback.store.base import Store
 from askback.worker.machine import MachineHealth
 from askback.worker.turn.early_saves import EarlySaves
 from askback.worker.turn.shortage import Shortage
-from askback.workspace.archives import Homes
+from askback.workspace.archives import RunArchives
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import Workspaces
 
@@ -63,7 +63,7 @@ class TurnContext:
     pools: Pools
     warm: WarmPool
     machine: MachineHealth
-    homes: Homes | None = None
+    archives: RunArchives | None = None
     """None: the files of runs are only on this machine."""
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
@@ -73,4 +73,4 @@ class TurnContext:
 
     @property
     def secrets(self) -> RunSecrets:
-        return RunSecrets(library=self.library, workspaces=self.workspaces, pools=self.pools, homes=self.homes)
+        return RunSecrets(library=self.library, workspaces=self.workspaces, pools=self.pools, archives=self.archives)

@@ -236,7 +236,7 @@ class RunExecutor:
         """
         if self._process is not None:
             try:
-                if self._context.homes is not None:
+                if self._context.archives is not None:
                     # Some engines still tidy up for a moment after their turn.
                     await asyncio.sleep(SETTLE_SEC)
                 async with self._process.child.frozen():

@@ -16,12 +16,13 @@ from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable,
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
+from askback.fs.archive_writer import TreeChangedWhilePacking
 from askback.worker.machine import FILES_WORK, REASONS
 from askback.worker.run_control import RunControl, StopReason
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.process import take_lock
 from askback.worker.turn.shortage import CannotStart
-from askback.workspace.archives import HomeBusy, HomeMissing, Homes, NotKept
+from askback.workspace.archives import ArchiveMissing, NotArchived, RunArchives
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +43,24 @@ class Unreachable(Exception):
 
 async def begin(context: TurnContext, run: Run, control: RunControl) -> None:
     """Before a turn in a new process. Raises `SessionGone`, `Stopped` or `Unreachable`."""
-    if context.homes is None:
+    if context.archives is None:
         return
     await context.early_saves.finish(run.id)
     lock = await take_lock(run, context.workspaces.of(run.id), control)
     try:
-        await _restore(context, context.homes, run, control)
-    except HomeMissing as problem:
+        await _restore(context, context.archives, run, control)
+    except ArchiveMissing as problem:
         message = f"the run's files, with the engine's session, are no longer stored: {problem}"
         raise SessionGone(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
     finally:
         lock.release()
 
 
-async def _restore(context: TurnContext, homes: Homes, run: Run, control: RunControl) -> None:
+async def _restore(context: TurnContext, archives: RunArchives, run: Run, control: RunControl) -> None:
     deadline, failed = time.monotonic() + PATIENCE_SEC, False
     while True:
         try:
-            await homes.begin(run)
+            await archives.restore(run)
         except Unavailable as error:
             OUTAGES.failed(log, "the files of a run cannot be restored", error, run=run.id)
             if error.code is RefusalCode.FILES_UNAVAILABLE:
@@ -77,8 +78,8 @@ async def _restore(context: TurnContext, homes: Homes, run: Run, control: RunCon
 
 async def continue_live(context: TurnContext, run: Run) -> None:
     """Before a turn in a process that is alive."""
-    if context.homes is not None:
-        await context.homes.continue_live(run)
+    if context.archives is not None:
+        await context.archives.continue_live(run)
 
 
 async def keep(
@@ -94,20 +95,20 @@ async def keep(
 
     Returns the signal with the archive. If the program stops or drains meanwhile, the turn is lost: another one repeats it.
     """
-    if context.homes is None:
+    if context.archives is None:
         return signal
     caches, alive = context.engines[run.engine].all_caches, True
     began = time.monotonic()
     while True:
         try:
-            kept = await context.homes.keep(run, caches, over=over, alive=alive)
+            kept = await context.archives.save(run, caches, over=over, alive=alive)
             OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
             return replace(signal, kept=kept)
-        except HomeBusy as problem:
+        except TreeChangedWhilePacking as problem:
             log.info("a process is not kept: %s", problem, extra={"run": run.id})
             await end_process()
             alive = False
-        except NotKept as problem:
+        except NotArchived as problem:
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
             return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
         except Unavailable as error:

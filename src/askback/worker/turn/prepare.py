@@ -24,7 +24,7 @@ from askback.worker.turn.instructions import Instructions, build_instructions, s
 from askback.worker.turn.shortage import CannotStart
 from askback.workspace.layout import Workspace
 from askback.workspace.sign_ins import SignInCopies
-from askback.workspace.snapshots import HomeBusy, HomeLost
+from askback.workspace.snapshots import HomeChangedWhileSaving, HomeLost
 from askback.workspace.workdirs import WorkdirUnavailable
 
 
@@ -103,7 +103,7 @@ async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
     sealed = (await context.store.request(run.id)).env if run.env_names else None
     if sealed is None:
         return None
-    return _SealedEnv(sealed=sealed, pad=None if context.homes is None else await context.homes.pad(run))
+    return _SealedEnv(sealed=sealed, pad=None if context.archives is None else await context.archives.pad(run))
 
 
 async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
@@ -129,7 +129,7 @@ def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
             raise Unfit("the sign-in has changed")
         try:
             prepared.workspace.begin_live_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
-        except HomeBusy as error:
+        except HomeChangedWhileSaving as error:
             raise Unfit(str(error)) from error
     _write_prompt(run, prepared)
 
