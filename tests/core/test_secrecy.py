@@ -16,7 +16,7 @@ from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Inte
 from askback.core.outcomes import AskUser
 from askback.core.secrecy import Secrecy
 from askback.engines.protocols.elicitation import read_form
-from askback.notifications.telegram.choices import in_chat
+from askback.notifications.channels.telegram.messages import in_chat
 from askback.questions.finding import QuestionBlock, read_question
 from askback.skills.summary import masked, secret_inputs
 from askback.skills.validation import reply_problems

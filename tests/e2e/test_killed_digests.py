@@ -11,7 +11,7 @@ import pytest
 
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Collection
-from askback.notifications.digest_ledger import DigestRecord, channel_key
+from askback.notifications.digests import DigestRecord, channel_key
 from support.data_folder import World
 from support.program import until
 from support.receiver import ALLOWED, Receiver, receiving

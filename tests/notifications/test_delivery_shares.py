@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from askback.app import App, now, opened
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.core.webhooks import Delivery, DueDelivery, Webhook, WebhookKind
-from askback.notifications.delivery import DeliveryPolicy, Notifications
-from askback.notifications.slots import Slot, Slots
+from askback.notifications.channels import DeliveryPolicy
+from askback.notifications.outbox import Notifications, Slot, Slots
 from askback.runs.submission import Submission
 from support.data_folder import FINISH, World, run_async, until
 from support.receiver import ALLOWED, Receiver, receiving

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from email import message_from_bytes
@@ -16,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.notifications.messages.digest import Digest, DigestEntry, digest_message
-from askback.notifications.messages.http_request import HttpRequest
-from askback.notifications.messages.mail import Mail
-from askback.notifications.sender import Refused
+from askback.notifications.channels import DeliveryPolicy, ntfy, open_channels, slack
+from askback.notifications.channels.base import Refused
+from askback.notifications.channels.email import digest_mail
+from askback.notifications.channels.sender import HttpRequest
+from askback.notifications.channels.smtp import Mail
+from askback.notifications.notice import Digest, DigestEntry
 from support.asking import HOSTILE, LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
@@ -45,30 +48,32 @@ def digest(*entries: DigestEntry, more: int = 0) -> Digest:
     return Digest(entries=entries, total=len(entries) + more, at=NOW + timedelta(hours=3))
 
 
-def made(kind: WebhookKind, listed: Digest, sender: str | None = "Askback <askback@example.org>") -> Any:
-    url = {
-        WebhookKind.NTFY: "https://ntfy.example/my-topic",
-        WebhookKind.SLACK: "https://hooks.slack.example/services/T/B/x",
-        WebhookKind.EMAIL: "mailto:anna@example.org",
-    }.get(kind, "https://one.example/")
-    return digest_message(Webhook(url=url, kind=kind), listed, "digest_1", sender)
+NTFY = Webhook(url="https://ntfy.example/my-topic", kind=WebhookKind.NTFY)
+SLACK = Webhook(url="https://hooks.slack.example/services/T/B/x", kind=WebhookKind.SLACK)
+EMAIL = Webhook(url="mailto:anna@example.org", kind=WebhookKind.EMAIL)
+
+
+async def send(webhook: Webhook, listed: Digest) -> None:
+    """With the channels of settings that name no mail server."""
+    async with open_channels(DeliveryPolicy()) as channels:
+        await channels[webhook.kind].send_digest(webhook, listed, "digest_1")
 
 
 def ntfy_body(listed: Digest) -> dict[str, Any]:
-    sent: HttpRequest = made(WebhookKind.NTFY, listed)
+    sent: HttpRequest = ntfy.digest_request(NTFY, listed)
     assert list(request_problems("/", sent.body)) == []
     body: dict[str, Any] = json.loads(sent.body)
     return body
 
 
 def slack_body(listed: Digest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(made(WebhookKind.SLACK, listed).body)
+    body: dict[str, Any] = json.loads(slack.digest_request(SLACK, listed).body)
     assert list(incoming_problems(body)) == []
     return body
 
 
 def mail_message(listed: Digest) -> EmailMessage:
-    sent: Mail = made(WebhookKind.EMAIL, listed)
+    sent: Mail = digest_mail(EMAIL, listed, "digest_1", "Askback <askback@example.org>")
     assert sent.content.isascii()
     assert max(map(len, sent.content.split(b"\r\n"))) <= 998
     return cast(EmailMessage, message_from_bytes(sent.content, policy=default))
@@ -198,9 +203,9 @@ def test_entries_name_the_summary_and_the_time_zone() -> None:
 @pytest.mark.parametrize("kind", [WebhookKind.STANDARD, WebhookKind.TELEGRAM, WebhookKind.PUSH])
 def test_other_kinds_get_no_digest(kind: WebhookKind) -> None:
     with pytest.raises(Refused):
-        made(kind, digest(entry()))
+        asyncio.run(send(Webhook(url="https://one.example/", kind=kind), digest(entry())))
 
 
 def test_a_mail_needs_a_sender() -> None:
     with pytest.raises(Refused, match=r"notifications\.email\.sender"):
-        made(WebhookKind.EMAIL, digest(entry()), None)
+        asyncio.run(send(EMAIL, digest(entry())))

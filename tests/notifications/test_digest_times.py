@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from askback.core.errors import Unavailable
 from askback.fs.records import FileRecords
-from askback.notifications.digest_ledger import LATEST, DigestLedger
-from askback.notifications.digest_times import DigestTimes
+from askback.notifications.digests import LATEST, DigestLedger, DigestTimes
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
 TIMES = st.lists(st.builds(time, st.integers(0, 23), st.integers(0, 59)), min_size=1, max_size=4, unique=True).map(

@@ -14,8 +14,7 @@ import pytest
 
 from askback.app import App
 from askback.core.runs import Run
-from askback.notifications.digest_ledger import DigestRecord
-from askback.notifications.digests import MAX_LISTED, RETRIES_SEC
+from askback.notifications.digests import MAX_LISTED, RETRIES_SEC, DigestRecord
 from support.data_folder import ASK, FINISH, World, over, submit, until, waiting
 from support.digest_log import Log
 from support.mail_server import Mailbox, receiving_mail

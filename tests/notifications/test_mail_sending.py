@@ -15,11 +15,12 @@ import pytest
 
 from askback.app import delivery_policy, now, opened
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.notifications.delivery import DeliveryPolicy, Notifications
-from askback.notifications.mail_sender import MailResponse, MailSender, MailServer
-from askback.notifications.messages.mail import Mail, mail
-from askback.notifications.messages.notice import Notice
-from askback.notifications.sender import Failed
+from askback.notifications.channels import DeliveryPolicy
+from askback.notifications.channels.base import Failed, Message, Response
+from askback.notifications.channels.email import notice_mail
+from askback.notifications.channels.smtp import Mail, MailSender, MailServer
+from askback.notifications.notice import Notice
+from askback.notifications.outbox import Notifications
 from askback.settings.model import webhooks
 from support.data_folder import FINISH, World, run_async, submit
 from support.mail_server import PASSWORD, USER, Mailbox, make_certificate, receiving_mail, server_context
@@ -46,11 +47,13 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_mail() -> Mail:
     webhook = Webhook(url="mailto:anna@example.org", kind=WebhookKind.EMAIL)
     at = datetime(2026, 3, 1, tzinfo=UTC)
-    return mail(webhook, Notice(title="Title", text="Text"), "msg_1", "Askback <askback@example.org>", at)
+    notice = Notice(title="Title", text="Text")
+    message = Message(webhook=webhook, id="msg_1", at=at, notice=notice, document=None)
+    return notice_mail(message, "Askback <askback@example.org>")
 
 
-def sending(server: MailServer, *, total_sec: float = 60) -> MailResponse:
-    async def main() -> MailResponse:
+def sending(server: MailServer, *, total_sec: float = 60) -> Response:
+    async def main() -> Response:
         async with MailSender(server=server, total_sec=total_sec) as sender:
             return await sender.send(a_mail())
 
@@ -229,8 +232,8 @@ async def delivered(world: World, mailbox: Mailbox) -> Delivery:
         soon = DeliveryPolicy(
             webhooks=webhooks(app.settings),
             retries_sec=(0.01,) * 3,
-            style=policy.style,
             mail_server=policy.mail_server,
+            mail_sender=policy.mail_sender,
         )
         notifications = Notifications(store=app.store, policy=soon, clock=now)
         await notifications.register()

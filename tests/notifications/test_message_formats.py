@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 from askback.core.interactions import FormField, Json
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.notifications.messages import MessageStyle, message
-from askback.notifications.messages.http_request import HttpRequest
-from askback.notifications.messages.mail import Mail
-from askback.notifications.messages.notice import Notice, shortened
-from askback.notifications.push import question_payload
-from askback.text.formatting import one_line
+from askback.notifications.channels import ntfy, slack
+from askback.notifications.channels.base import Message
+from askback.notifications.channels.email import notice_mail
+from askback.notifications.channels.push import question_payload
+from askback.notifications.channels.sender import HttpRequest
+from askback.notifications.channels.smtp import Mail
+from askback.notifications.notice import Notice
+from askback.text.formatting import cut, one_line
 from support.asking import LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems
 from support.slack import incoming_problems
@@ -52,8 +54,14 @@ def made(kind: WebhookKind, run: Run, *, link: str | None = LINK, buttons: bool 
         WebhookKind.EMAIL: "mailto:anna@example.org",
     }[kind]
     notice = Notice.of(run, run.state, answer_url=link, zone=zone)
-    style = MessageStyle(answer_buttons=buttons, sender="Askback <askback@example.org>")
-    return message(Webhook(url=url, kind=kind), "msg_1", NOW, document=None, notice=notice, style=style)
+    message = Message(webhook=Webhook(url=url, kind=kind), id="msg_1", at=NOW, notice=notice, document=None)
+    match kind:
+        case WebhookKind.NTFY:
+            return ntfy.request(message, answer_buttons=buttons)
+        case WebhookKind.SLACK:
+            return slack.request(message)
+        case _:
+            return notice_mail(message, "Askback <askback@example.org>")
 
 
 def ntfy_body(run: Run, *, link: str | None = LINK, buttons: bool = False) -> dict[str, Any]:
@@ -162,8 +170,8 @@ def test_nothing_is_active_in_the_text_for_slack_and_mattermost(
     assert ACTIVE.search(text) is None
     notice = Notice.of(run, run.state)
     shown = text.replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    context = f"\n\n{shortened(notice.context, 500)}" if notice.context else ""
-    assert shown == f"*{notice.title}*\n{shortened(notice.text, 500)}{context}"
+    context = f"\n\n{cut(notice.context, 500)}" if notice.context else ""
+    assert shown == f"*{notice.title}*\n{cut(notice.text, 500)}{context}"
 
 
 @pytest.mark.contract("N-3")
@@ -234,7 +242,7 @@ def test_the_sender_of_an_e_mail_is_called_as_in_the_settings(sender: str) -> No
     run = asking("Which?", [])
     notice = Notice.of(run, run.state)
     webhook = Webhook(url="mailto:anna@example.org", kind=WebhookKind.EMAIL)
-    sent = message(webhook, "msg_1", NOW, document=None, notice=notice, style=MessageStyle(sender=sender))
+    sent = notice_mail(Message(webhook=webhook, id="msg_1", at=NOW, notice=notice, document=None), sender)
     assert isinstance(sent, Mail)
     mail = cast(EmailMessage, message_from_bytes(sent.content, policy=default))
     assert list(mail.keys()) == MAIL_HEADERS

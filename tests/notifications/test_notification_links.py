@@ -23,7 +23,7 @@ from askback.core.actors import Channel
 from askback.core.errors import Invalid
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.notifications.delivery import Notifications
+from askback.notifications.outbox import Notifications
 from askback.runs.links import AFTERWARDS, MAX_PER_RUN, AnswerLinks, Link, Recipient, StoredLink
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Receiver, receiving

@@ -25,7 +25,8 @@ from askback.app import App, now, opened
 from askback.core.errors import Invalid
 from askback.core.runs import RunState
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
-from askback.notifications.delivery import DeliveryPolicy, Notifications
+from askback.notifications.channels import DeliveryPolicy
+from askback.notifications.outbox import Notifications
 from askback.wire import deliveries as delivery_wire
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 from support.receiver import ALLOWED, Came, Receiver, receiving
@@ -319,11 +320,10 @@ def test_a_receiver_that_hangs_does_not_delay_others(tmp_path: Path) -> None:
 CRASH = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from askback.bootstrap import opened
+from askback.app import opened
 from askback.core.webhooks import Webhook
-from askback.submission import Submission
-from askback.settings import load
-from askback.wire import runs as wire
+from askback.runs.submission import Submission
+from askback.settings.model import load
 
 async def main(config, data_dir, skill, url, secret, works):
     async with opened(load(Path(config), data_dir=Path(data_dir)), serving=True) as app:

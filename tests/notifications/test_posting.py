@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from askback.notifications.sender import Failed, Refused, Response, WebhookSender
+from askback.notifications.channels.base import Failed, Refused, Response
+from askback.notifications.channels.sender import WebhookSender
 from support.data_folder import run_async, until
 from support.receiver import Receiver, receiving
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from askback.notifications.encryption import MAX_BYTES, Recipient, ServerKey, encrypted
+from askback.notifications.channels.push_encryption import MAX_BYTES, Recipient, ServerKey, encrypted
 from support.push_service import bytes_of, decrypted, signed_claims, text_of
 
 # RFC 8291, section 5 and appendix A.

@@ -26,8 +26,9 @@ from askback.core.webhooks import (
     Webhook,
     WebhookKind,
 )
-from askback.notifications import reminder_texts
-from askback.notifications.delivery import DeliveryPolicy, Notifications
+from askback.notifications.channels import DeliveryPolicy
+from askback.notifications.notice import reminder_prefix
+from askback.notifications.outbox import Notifications
 from askback.store.base import move
 from askback.store.sqlite import SqliteStore
 from support.data_folder import ASK, FINISH, World, events_of, over, submit, waiting
@@ -238,8 +239,8 @@ def test_a_question_that_is_closed_right_before_its_reminder_is_sent_wins(tmp_pa
 def test_the_title_says_how_much_time_is_left(left_sec: float, words: str) -> None:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     due = due_at(DeliveryReason.EXPIRING, noon + timedelta(seconds=left_sec))
-    assert reminder_texts.prefix(due, noon) == words
-    assert reminder_texts.prefix(replace(due, delivery=replace(due.delivery, reason=DeliveryReason.STATE)), noon) == ""
+    assert reminder_prefix(due, noon) == words
+    assert reminder_prefix(replace(due, delivery=replace(due.delivery, reason=DeliveryReason.STATE)), noon) == ""
 
 
 def due_at(reason: DeliveryReason, deadline: datetime) -> DueDelivery:

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from askback.core.actors import ASKBACK, Actor, Channel
 from askback.core.interactions import FormField, Interaction, InteractionOutcome
 from askback.core.runs import Run
-from askback.notifications.telegram.choices import ButtonKey, in_chat
-from askback.notifications.telegram.messages import cut, outcome, question, units, with_link_as_text
-from askback.notifications.telegram.people import Chat, People, Strangers
-from askback.notifications.telegram.texts import CHINESE, ENGLISH, Texts
+from askback.notifications.channels.telegram.answering import Chat, People, Strangers
+from askback.notifications.channels.telegram.messages import (
+    ButtonKey,
+    cut_units,
+    in_chat,
+    outcome,
+    question,
+    units,
+    with_link_as_text,
+)
+from askback.notifications.channels.telegram.texts import CHINESE, ENGLISH, Texts
 from store.lives import new_run
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -88,7 +95,7 @@ def test_a_form_lists_its_questions_and_a_link_that_is_no_button_is_named() -> N
 @given(text=TEXT, most=st.integers(1, 100))
 def test_a_cut_never_splits_a_character(text: str, most: int) -> None:
     plain = text.encode(errors="replace").decode()
-    made = cut(plain, most)
+    made = cut_units(plain, most)
     assert units(made) <= most
     made.encode()
 

@@ -30,8 +30,8 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from askback.bootstrap import opened
-from askback.settings import load
+from askback.app import opened
+from askback.settings.model import load
 async def main():
     folder = Path(sys.argv[2])
     async with opened(load(folder / "askback.toml", data_dir=folder / "data"), serving=True) as app:

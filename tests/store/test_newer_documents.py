@@ -29,7 +29,7 @@ from askback.core.instances import InstanceFacts, InstanceKind
 from askback.core.interactions import Interaction
 from askback.core.runs import Run
 from askback.core.values import OpenValue
-from askback.notifications.digest_ledger import DigestRecord
+from askback.notifications.digests import DigestRecord
 from askback.runs.links import StoredLink
 from askback.skills.shelf import SkillRecord
 from askback.store.sql import rows

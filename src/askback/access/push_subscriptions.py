@@ -18,11 +18,12 @@ from askback.core.access import AccessScope
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.fs.records import Records
-from askback.notifications.push import PushChannel
-from askback.notifications.sender import Failed, Refused, WebhookSender
+from askback.notifications.channels.base import Failed, Refused
+from askback.notifications.channels.push import PushChannel
+from askback.notifications.channels.sender import WebhookSender
 
 if TYPE_CHECKING:
-    from askback.notifications.encryption import Recipient
+    from askback.notifications.channels.push_encryption import Recipient
 
 SCOPES = (AccessScope.READ, AccessScope.ANSWER)
 """A token with one of these may see questions."""
@@ -59,7 +60,7 @@ class Subscription:
 
     @property
     def recipient(self) -> Recipient:
-        from askback.notifications.encryption import Recipient
+        from askback.notifications.channels.push_encryption import Recipient
 
         return Recipient.of(self.p256dh, self.auth)
 

@@ -29,8 +29,8 @@ from askback.core.access import MAIN
 from askback.core.queue import Shares
 from askback.engines.registry import Engines
 from askback.fs.records import Records
-from askback.notifications.delivery import Notifications
 from askback.notifications.digests import Digests
+from askback.notifications.outbox import Notifications
 from askback.process.child import OutputLimits, Spawner
 from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.runs.continuation import Inheritance
@@ -61,7 +61,7 @@ from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import FreshFolders, Workspaces
 
 if TYPE_CHECKING:
-    from askback.notifications.telegram.bot import TelegramBot
+    from askback.notifications.channels.telegram.bot import TelegramBot
     from askback.telemetry.exporter import Exporter
 
 

@@ -5,7 +5,7 @@ Nothing of the bot is imported if there is none.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,12 +16,10 @@ from askback.core.access import MAIN, AccessScope
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
-from askback.notifications.delivery import DeliveryPolicy, Notifications
-from askback.notifications.digest_ledger import DigestLedger
-from askback.notifications.digest_times import DigestTimes
-from askback.notifications.digests import Digests
-from askback.notifications.mail_sender import MailServer
-from askback.notifications.messages import MessageStyle
+from askback.notifications.channels import DeliveryPolicy
+from askback.notifications.channels.smtp import MailServer
+from askback.notifications.digests import DigestLedger, Digests, DigestTimes
+from askback.notifications.outbox import Notifications
 from askback.runs.links import AnswerLinks, Creator, Links, StoredLink
 from askback.runs.service import Service
 from askback.settings.model import Settings, webhooks
@@ -29,9 +27,9 @@ from askback.store.base import Store
 from askback.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
-    from askback.notifications.telegram.bot import TelegramBot
-    from askback.notifications.telegram.people import Chat
-    from askback.notifications.trial import TrialChannel
+    from askback.notifications.channels.base import Channel
+    from askback.notifications.channels.telegram.answering import Chat
+    from askback.notifications.channels.telegram.bot import TelegramBot
 
 _BOT_LOCK = "telegram.lock"
 
@@ -81,10 +79,10 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
         webhooks=(*webhooks(settings), *chat_webhooks(settings)),
         allow_private=notifications.allow_private,
         link=notifications.link,
-        style=MessageStyle(
-            answer_buttons=notifications.allow_answer_buttons, sender=email.sender, zone=notifications.zone
-        ),
+        answer_buttons=notifications.allow_answer_buttons,
+        zone=notifications.zone,
         mail_server=server,
+        mail_sender=email.sender,
     )
 
 
@@ -96,7 +94,7 @@ def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
     telegram = settings.telegram
     if telegram.token is None:
         return ()
-    from askback.notifications.telegram.channel import webhook_of
+    from askback.notifications.channels.telegram.channel import webhook_of
 
     usual = settings.notifications.reminders.policy
     chats = [chat for chat in _chats(settings) if chat.notify]
@@ -107,13 +105,11 @@ def make_bot(settings: Settings, service: Service, store: Store, clock: Callable
     telegram = settings.telegram
     if telegram.token is None:
         return None
-    from askback.notifications.telegram.answering import Answering
-    from askback.notifications.telegram.api import BotApi
-    from askback.notifications.telegram.bot import TelegramBot
-    from askback.notifications.telegram.channel import TelegramChannel
-    from askback.notifications.telegram.closing import Closing
-    from askback.notifications.telegram.people import People
-    from askback.notifications.telegram.texts import Texts
+    from askback.notifications.channels.telegram.answering import Answering, People
+    from askback.notifications.channels.telegram.api import BotApi
+    from askback.notifications.channels.telegram.bot import TelegramBot
+    from askback.notifications.channels.telegram.channel import Closing, TelegramChannel
+    from askback.notifications.channels.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
     people, texts = People(_chats(settings)), Texts(telegram.language)
@@ -122,23 +118,21 @@ def make_bot(settings: Settings, service: Service, store: Store, clock: Callable
         api=api,
         lock_path=settings.data_dir / "locks" / _BOT_LOCK,
         closing=closing,
-        channel=TelegramChannel(
-            store=store, api=api, texts=texts, closing=closing, clock=clock, zone=settings.notifications.zone
-        ),
+        channel=TelegramChannel(store=store, api=api, texts=texts, closing=closing),
         answering=Answering(service=service, store=store, api=api, people=people, texts=texts, clock=clock),
     )
 
 
 @asynccontextmanager
-async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKind, TrialChannel]]:
+async def trial_channels(settings: Settings) -> AsyncIterator[MutableMapping[WebhookKind, Channel]]:
     """What sends test messages to the chats of the settings."""
     telegram = settings.telegram
     if telegram.token is None:
         yield {}
         return
-    from askback.notifications.telegram.api import BotApi
-    from askback.notifications.telegram.channel import TelegramTrial
-    from askback.notifications.telegram.texts import Texts
+    from askback.notifications.channels.telegram.api import BotApi
+    from askback.notifications.channels.telegram.channel import TelegramTrial
+    from askback.notifications.channels.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
     try:
@@ -148,7 +142,7 @@ async def trial_channels(settings: Settings) -> AsyncIterator[Mapping[WebhookKin
 
 
 def _chats(settings: Settings) -> Sequence[Chat]:
-    from askback.notifications.telegram.people import Chat
+    from askback.notifications.channels.telegram.answering import Chat
 
     return [
         Chat(id=each.id, name=each.name, notify=each.notify, labels=each.labels) for each in settings.telegram.chats

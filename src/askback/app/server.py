@@ -35,14 +35,15 @@ from askback.http.bodies import BodyLimits, BodyMemory
 from askback.http.context import AuditTrail, Context
 from askback.http.quotas import Quotas
 from askback.http.streams import MAX_IN_TOTAL, Streams
-from askback.notifications.push import PushChannel
+from askback.notifications.channels.push import PushChannel
+from askback.notifications.channels.sender import WebhookSender
 from askback.process.warm import DropReason
 from askback.settings.model import Settings
 from askback.telemetry.metrics import Gauges, Metrics
 from askback.web.app import Pages
 
 if TYPE_CHECKING:
-    from askback.notifications.encryption import ServerKey
+    from askback.notifications.channels.push_encryption import ServerKey
 
 _NO_CONTACT = "mailto:askback@localhost"
 """For push services, if the settings say nothing. A server that phones reach has a public URL."""
@@ -167,7 +168,7 @@ def _make_push(app: App, tokens: TokenDirectory, sessions: Sessions) -> Push:
     @functools.cache
     def key() -> ServerKey:
         # Most servers have no devices, and the library takes a while to import.
-        from askback.notifications.encryption import ServerKey
+        from askback.notifications.channels.push_encryption import ServerKey
 
         return ServerKey(secret=secret, contact=_contact(settings))
 
@@ -175,10 +176,11 @@ def _make_push(app: App, tokens: TokenDirectory, sessions: Sessions) -> Push:
         devices=subscriptions,
         key=key,
         shows_text=settings.notifications.push_text,
-        run=app.store.get,
+        store=app.store,
+        sender=WebhookSender(allow_private=settings.notifications.allow_private),
         reminders=reminders_of(WebhookKind.PUSH, None, settings.notifications.reminders.policy),
     )
-    notifications.push = channel
+    notifications.channels[WebhookKind.PUSH] = channel
     return Push(
         subscriptions=subscriptions,
         channel=channel,

@@ -82,7 +82,7 @@ def record_kinds() -> Mapping[str, type[Record]]:
     from askback.access.sessions import Invitation, Session
     from askback.access.token_uses import TokenUse
     from askback.access.tokens import Token
-    from askback.notifications.digest_ledger import DigestRecord
+    from askback.notifications.digests import DigestRecord
     from askback.runs.links import StoredLink
 
     return {

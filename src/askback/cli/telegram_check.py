@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from askback.cli.finding import Finding
 
 if TYPE_CHECKING:
-    from askback.notifications.telegram.api import BotApi
+    from askback.notifications.channels.telegram.api import BotApi
     from askback.settings.model import Settings
 
 _WHAT = "telegram"
@@ -19,7 +19,7 @@ async def telegram_findings(settings: Settings) -> AsyncIterator[Finding]:
     telegram = settings.telegram
     if telegram.token is None:
         return
-    from askback.notifications.telegram.api import BotApi, BotApiError, Refused
+    from askback.notifications.channels.telegram.api import BotApi, BotApiError, Refused
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
     try:
@@ -40,7 +40,7 @@ async def telegram_findings(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _receivers(settings: Settings, api: BotApi) -> AsyncIterator[Finding]:
-    from askback.notifications.telegram.api import Refused
+    from askback.notifications.channels.telegram.api import Refused
 
     if (await api.call("getWebhookInfo")).get("url"):
         message = "the bot sends its updates to a webhook, so no answer arrives here"

@@ -1,24 +1,26 @@
-"""Digests: at certain times, each channel for people gets one message about all questions that are open."""
+"""Digests: at certain times, each channel for people gets one message about all questions that are open.
+
+`DigestTimes` says when, `DigestLedger` which were sent, and `Digests` sends those that are due.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import AskbackError, is_outage
 from askback.core.runs import Run
-from askback.core.webhooks import Webhook
-from askback.notifications.delivery import DeliveryPolicy, Senders
-from askback.notifications.digest_ledger import DigestClaim, DigestLedger, channel_key
-from askback.notifications.digest_times import DigestTimes
-from askback.notifications.mail_sender import MailResponse
-from askback.notifications.messages import Message
-from askback.notifications.messages.digest import Digest, DigestEntry, digest_message
-from askback.notifications.sender import Failed, Refused, Response, requested_delay_sec
+from askback.core.webhooks import Webhook, WebhookKind
+from askback.fs.records import Records
+from askback.notifications.channels import DeliveryPolicy, open_channels
+from askback.notifications.channels.base import Channel, Failed, Refused
+from askback.notifications.channels.sender import requested_delay_sec
+from askback.notifications.notice import Digest, DigestEntry
 from askback.runs.links import AnswerLinks, Recipient
 from askback.store.base import Store
 from askback.text.formatting import count
@@ -28,20 +30,133 @@ log = logging.getLogger(__name__)
 MAX_LISTED = 10
 RETRIES_SEC = (60.0, 300.0, 1800.0, 7200.0)
 """The delay after each failed attempt."""
+LATEST = timedelta(hours=12)
+"""A digest that is later than this is not sent any more: the next one is near."""
+_AHEAD = timedelta(days=2)
+"""A record from further in the future was written while the clock was wrong."""
 _RETRY_SEC = 1.0
 _MIN_SLEEP_SEC, _MAX_SLEEP_SEC = 0.05, 60.0
 """The wall clock may be set meanwhile, and another server may have failed."""
-_GONE = 410
+
+Channels = Mapping[WebhookKind, Channel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    """Why a digest was not sent. `final`: another attempt would not help."""
+class DigestTimes:
+    """When digests are due: at listed times of day, in one time zone.
 
-    reason: str
-    final: bool = False
-    delay_sec: float = 0.0
-    """At least, until the next attempt."""
+    Each listed time of a day is one moment, whatever the clocks of the zone do on that day.
+
+    A time that occurs twice is the first of the two. A time that is skipped is as long after midnight as it would be on
+    another day. Two listed times can be the same moment.
+    """
+
+    at: tuple[time, ...]
+    zone: tzinfo | None = None
+    """None: that of this machine."""
+
+    def latest(self, now: datetime) -> datetime:
+        """The last of these moments that is not after `now`, in UTC."""
+        return max(moment for moment in self._around(now) if moment <= now)
+
+    def next(self, now: datetime) -> datetime:
+        """The first of these moments after `now`, in UTC."""
+        return min(moment for moment in self._around(now) if moment > now)
+
+    def _around(self, now: datetime) -> Iterator[datetime]:
+        # A zone that moves to the other side of the date line skips a day.
+        today = now.astimezone(self.zone).date()
+        for days in range(-2, 3):
+            day = today + timedelta(days=days)
+            yield from (datetime.combine(day, at, tzinfo=self.zone).astimezone(UTC) for at in self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestRecord:
+    digest: str
+    """Of the channel: see `channel_key`."""
+    last_at: datetime
+    """All digests up to this one are sent, or are not to be sent."""
+    attempts: int = 0
+    """To send the last one."""
+    retry_at: datetime | None = None
+    """When the last one is to be sent again, because it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestClaim:
+    """The right to send one digest once. It does not come back if the program dies."""
+
+    channel: str
+    due_at: datetime
+    attempts: int
+
+
+def channel_key(webhook: Webhook) -> str:
+    return hashlib.sha256(f"{webhook.kind} {webhook.url}".encode()).hexdigest()
+
+
+class DigestLedger:
+    """Which digests were sent. What is claimed here is sent by nobody else, and never again.
+
+    All methods may write: call them in a thread.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._stored = records.collection("digests", DigestRecord)
+
+    def begin(self, channels: Collection[str], now: datetime) -> None:
+        """Forget other channels than these. A new one gets the digests that are due after `now`."""
+        if not channels and not self._stored.read():
+            return
+        with self._stored.changing() as records:
+            for other in records.keys() - set(channels):
+                del records[other]
+            for channel in channels:
+                records.setdefault(channel, DigestRecord(digest=channel, last_at=now))
+
+    def claim(self, channel: str, latest: datetime, now: datetime) -> DigestClaim | None:
+        """The digest that this channel is to get now, if any. `latest` is the last due time."""
+        if self._claimed(self._stored.read().get(channel), channel, latest, now) is None:
+            return None
+        with self._stored.changing() as records:
+            after = self._claimed(records.get(channel), channel, latest, now)
+            if after is None:
+                return None
+            records[channel] = after
+        if after.attempts == 0:
+            return None
+        return DigestClaim(channel=channel, due_at=after.last_at, attempts=after.attempts)
+
+    def next_retry(self, channels: Collection[str]) -> datetime | None:
+        """When the next digest that failed is to be sent again, of these channels."""
+        records = [record for record in self._stored.read().values() if record.digest in channels]
+        return min((record.retry_at for record in records if record.retry_at is not None), default=None)
+
+    def failed(self, claim: DigestClaim, retry_at: datetime) -> bool:
+        """Whether the digest is sent again then: not if it would be too late, or if the next one was claimed."""
+        if retry_at - claim.due_at > LATEST:
+            return False
+        with self._stored.changing() as records:
+            record = records.get(claim.channel)
+            if record is None or (record.last_at, record.attempts) != (claim.due_at, claim.attempts):
+                return False
+            records[claim.channel] = replace(record, retry_at=retry_at)
+        return True
+
+    def _claimed(
+        self, record: DigestRecord | None, channel: str, latest: datetime, now: datetime
+    ) -> DigestRecord | None:
+        """The record as it is to be now, or None if it is right."""
+        if record is None or record.last_at > now + _AHEAD:
+            return DigestRecord(digest=channel, last_at=now)
+        if latest > record.last_at and now - latest <= LATEST:
+            return DigestRecord(digest=channel, last_at=latest, attempts=1)
+        if record.retry_at is not None and record.retry_at <= now:
+            is_late = now - record.last_at > LATEST
+            attempts = 0 if is_late else record.attempts + 1
+            return replace(record, attempts=attempts, retry_at=None)
+        return None
 
 
 class Digests:
@@ -74,13 +189,13 @@ class Digests:
             log.error("cannot prepare digests: %s", error)
         if self._times is None or not self._channels:
             return
-        async with Senders(self._policy) as senders:
+        async with open_channels(self._policy) as channels:
             while True:
                 # Before anything is claimed: what is due since then is seen next time.
                 next_at = self._times.next(self._clock())
                 retry_at = None
                 try:
-                    retry_at = await self._send_due(senders, self._times)
+                    retry_at = await self._send_due(channels, self._times)
                 except Exception as error:
                     if not (isinstance(error, AskbackError) or is_outage(error)):
                         raise
@@ -89,14 +204,14 @@ class Digests:
                 wait_sec = (min(next_at, retry_at or next_at) - self._clock()).total_seconds()
                 await asyncio.sleep(min(max(wait_sec, _MIN_SLEEP_SEC), _MAX_SLEEP_SEC))
 
-    async def _send_due(self, senders: Senders, times: DigestTimes) -> datetime | None:
+    async def _send_due(self, channels: Channels, times: DigestTimes) -> datetime | None:
         """Returns when the next digest that failed is to be sent again."""
         # Another server on this data folder may have registered other webhooks since.
         numbers = await self._store.server_webhooks()
         known = [each for each in self._channels if (each.url, each.kind) in numbers]
         due = await asyncio.to_thread(self._claimed, known, times)
         await asyncio.gather(
-            *(self._send(senders, webhook, numbers[webhook.url, webhook.kind], claim) for webhook, claim in due)
+            *(self._send(channels, webhook, numbers[webhook.url, webhook.kind], claim) for webhook, claim in due)
         )
         return await asyncio.to_thread(self._ledger.next_retry, [channel_key(webhook) for webhook in known])
 
@@ -113,66 +228,55 @@ class Digests:
                 found.append((webhook, claim))
         return found
 
-    async def _send(self, senders: Senders, webhook: Webhook, number: int, claim: DigestClaim) -> None:
-        failure = await self._attempt(senders, webhook, number, claim)
-        if failure is None:
+    async def _send(self, channels: Channels, webhook: Webhook, number: int, claim: DigestClaim) -> None:
+        reason, delay_sec = await self._attempt(channels, webhook, number, claim)
+        if reason is None:
             return
-        if not failure.final and claim.attempts <= len(RETRIES_SEC):
-            delay_sec = max(RETRIES_SEC[claim.attempts - 1], failure.delay_sec)
-            retry_at = self._clock() + timedelta(seconds=delay_sec)
+        if delay_sec is not None and claim.attempts <= len(RETRIES_SEC):
+            retry_at = self._clock() + timedelta(seconds=max(RETRIES_SEC[claim.attempts - 1], delay_sec))
             try:
                 if await asyncio.to_thread(self._ledger.failed, claim, retry_at):
                     return
             except (AskbackError, OSError) as error:
                 log.error("cannot write the digests that failed: %s", error)
         attempts = count(claim.attempts, "attempt")
-        log.warning("the digest for %s is given up after %s: %s", webhook.shown_url, attempts, failure.reason)
+        log.warning("the digest for %s is given up after %s: %s", webhook.shown_url, attempts, reason)
 
-    async def _attempt(self, senders: Senders, webhook: Webhook, number: int, claim: DigestClaim) -> _Failure | None:
+    async def _attempt(
+        self, channels: Channels, webhook: Webhook, number: int, claim: DigestClaim
+    ) -> tuple[str | None, float | None]:
+        """Why the digest was not sent, and how long the receiver wants no other attempt. None: it never does."""
         try:
-            message = await self._message(webhook, number, claim)
-            if message is None:
+            digest = await self._digest(webhook, number)
+            if digest is None:
                 log.debug("no question is open: no digest for %s", webhook.shown_url)
-                return None
-            return self._judged(await senders.send(message), webhook)
+                return None, None
+            message_id = f"digest_{claim.channel[:16]}_{int(claim.due_at.timestamp())}"
+            response = await channels[webhook.kind].send_digest(webhook, digest, message_id)
         except Refused as error:
-            return _Failure(reason=str(error), final=True)
+            return str(error), None
         except (Failed, AskbackError) as error:
-            return _Failure(reason=str(error))
+            return str(error), 0.0
         except Exception as error:  # a bug in one digest must not stop the server
             # Its message may contain the URL, which may contain a secret.
-            return _Failure(reason=f"internal error ({type(error).__name__})")
-
-    def _judged(self, response: Response | MailResponse, webhook: Webhook) -> _Failure | None:
-        status = response.status
-        if 200 <= status < 300:
+            return f"internal error ({type(error).__name__})", 0.0
+        if response.problem is None:
             log.info("a digest was sent to %s", webhook.shown_url)
-            return None
-        if isinstance(response, MailResponse):
-            return _Failure(reason=response.problem, final=status >= 500)
-        delay_sec = requested_delay_sec(response.retry_after, self._clock())
-        return _Failure(reason=f"the receiver returned {status}", final=status == _GONE, delay_sec=delay_sec)
+        return response.problem, None if response.final else requested_delay_sec(response.retry_after, self._clock())
 
     # What it says.
 
-    async def _message(self, webhook: Webhook, number: int, claim: DigestClaim) -> Message | None:
+    async def _digest(self, webhook: Webhook, number: int) -> Digest | None:
         """None if no question is open."""
         now = self._clock()
         found = await self._store.open_questions(webhook.labels, now, MAX_LISTED)
         if not found.oldest:
             return None
-        entries = await self._entries(found.oldest, webhook, number)
-        digest = Digest(entries=entries, total=found.total, at=now, zone=self._policy.style.zone)
-        message_id = f"digest_{claim.channel[:16]}_{int(claim.due_at.timestamp())}"
-        return digest_message(webhook, digest, message_id, self._policy.style.sender)
-
-    async def _entries(self, runs: Sequence[Run], webhook: Webhook, number: int) -> tuple[DigestEntry, ...]:
         # The same key as that of single messages: the links are the same, and a revoked one stays revoked.
         recipient = Recipient(name=webhook.recipient, key=f"webhook {number}")
-        entries = []
-        for run in runs:
-            links, link = self._answer_links, self._policy.link
-            answer_url = None if links is None else await links.answer_link(run, recipient)
-            run_url = None if link is None else link.replace("{run}", run.id)
-            entries.append(DigestEntry.of(run, answer_url=answer_url, run_url=run_url))
-        return tuple(entries)
+        entries = [await self._entry(run, recipient) for run in found.oldest]
+        return Digest(entries=tuple(entries), total=found.total, at=now, zone=self._policy.zone)
+
+    async def _entry(self, run: Run, recipient: Recipient) -> DigestEntry:
+        answer_url = None if self._answer_links is None else await self._answer_links.answer_link(run, recipient)
+        return DigestEntry.of(run, answer_url=answer_url, run_url=self._policy.run_url(run.id))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.notifications.delivery import DeliveryPolicy, Senders
-from askback.notifications.mail_sender import MailResponse
-from askback.notifications.messages import Message, message
-from askback.notifications.messages.notice import Notice
-from askback.notifications.sender import Failed, Refused, Response
+from askback.notifications.channels import DeliveryPolicy, open_channels
+from askback.notifications.channels.base import Channel, Failed, Message, Refused
+from askback.notifications.notice import Notice
 from askback.text.formatting import rfc3339
 
 _TITLE = "Test message"
@@ -34,50 +31,29 @@ class Trial:
         return self.error is None
 
 
-class TrialChannel(Protocol):
-    """Sends the test messages of one kind in another way than a POST request to their address."""
+async def send_trials(
+    policy: DeliveryPolicy,
+    webhooks: Sequence[Webhook],
+    now: datetime,
+    *,
+    url: str | None = None,
+    channels: MutableMapping[WebhookKind, Channel] | None = None,
+) -> Sequence[Trial]:
+    """Send one test message to each webhook, without retries. `url`: where a tap on it leads."""
 
-    async def send_test(self, webhook: Webhook) -> Response:
-        """Raises `Refused` or `Failed`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trials:
-    """Test messages to webhooks, without retries."""
-
-    policy: DeliveryPolicy
-    now: datetime
-    url: str | None = None
-    """Where a tap on a message leads."""
-    channels: Mapping[WebhookKind, TrialChannel] = field(default_factory=dict)
-
-    async def send(self, webhooks: Sequence[Webhook]) -> Sequence[Trial]:
-        """Send one message to each webhook."""
-        async with Senders(self.policy) as senders:
-            return await asyncio.gather(*(self._try(senders, webhook) for webhook in webhooks))
-
-    async def _try(self, senders: Senders, webhook: Webhook) -> Trial:
+    async def attempt(channel: Channel, webhook: Webhook) -> Trial:
+        message = Message(
+            webhook=webhook,
+            id=f"msg_test_{secrets.token_hex(8)}",
+            at=now,
+            notice=Notice(title=_TITLE, text=_TEXT, run_url=url),
+            document={"type": "webhook.test", "timestamp": rfc3339(now), "data": {"message": _TEXT}},
+        )
         try:
-            if (channel := self.channels.get(webhook.kind)) is not None:
-                response: Response | MailResponse = await channel.send_test(webhook)
-            else:
-                response = await senders.send(self._message(webhook))
+            response = await channel.send(message)
         except (Refused, Failed) as error:
             return Trial(webhook=webhook, status=None, error=str(error))
-        return Trial(webhook=webhook, status=response.status, error=_problem(response))
+        return Trial(webhook=webhook, status=response.status, error=response.problem)
 
-    def _message(self, webhook: Webhook) -> Message:
-        document = {"type": "webhook.test", "timestamp": rfc3339(self.now), "data": {"message": _TEXT}}
-        notice = Notice(title=_TITLE, text=_TEXT, run_url=self.url)
-        message_id = f"msg_test_{secrets.token_hex(8)}"
-        return message(webhook, message_id, self.now, document=document, notice=notice, style=self.policy.style)
-
-
-def _problem(response: Response | MailResponse) -> str | None:
-    if 200 <= response.status < 300:
-        return None
-    if isinstance(response, MailResponse):
-        return response.problem
-    said = f": {response.reason}" if response.reason else ""
-    return f"the receiver returned {response.status}{said}"
+    async with open_channels(policy, channels) as opened:
+        return await asyncio.gather(*(attempt(opened[webhook.kind], webhook) for webhook in webhooks))

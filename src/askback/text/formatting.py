@@ -68,12 +68,12 @@ def units_of(seconds: float) -> Sequence[tuple[int, str]]:
     return units[first:]
 
 
-def rough_duration(seconds: float) -> str:
+def rough_duration(seconds: float, *, smallest: str = "second") -> str:
     """In words, in the largest unit of which there is more than one: `10 minutes`, `24 hours`, `3 days`."""
-    for noun, length in (("day", _DAY), ("hour", _HOUR), ("minute", _MINUTE)):
-        if seconds >= 1.5 * length:
-            return count(round(seconds / length), noun)
-    return count(max(round(seconds), 0), "second")
+    for noun, length in (("day", _DAY), ("hour", _HOUR), ("minute", _MINUTE), ("second", 1)):
+        if seconds >= 1.5 * length or noun == smallest:
+            break
+    return count(max(round(seconds / length), 0), noun)
 
 
 def duration(seconds: float) -> str:

@@ -61,15 +61,14 @@ def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
     """
     from askback.app import delivery_policy, now
     from askback.app.notifications import trial_channels
-    from askback.notifications.trial import Trials
+    from askback.notifications.trial import send_trials
 
     policy = delivery_policy(settings)
     chosen = _chosen(policy.webhooks, names)
 
     async def main() -> int:
         async with trial_channels(settings) as channels:
-            sending = Trials(policy=policy, now=now(), url=settings.server.public_url, channels=channels)
-            trials = await sending.send(chosen)
+            trials = await send_trials(policy, chosen, now(), url=settings.server.public_url, channels=channels)
         _print(trials, as_json=as_json)
         return 0 if all(each.ok for each in trials) else exit_codes.FAILED
 

@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from askback.notifications.messages.mail import Mail
-from askback.notifications.sender import TIMEOUT_SEC, Failed, why_failed
+from askback.notifications.channels.base import Failed, Response
+from askback.notifications.channels.sender import TIMEOUT_SEC, why_failed
 from askback.text.formatting import one_line
 from askback.text.redaction import Redactor
 
@@ -78,17 +78,10 @@ class MailServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MailResponse:
-    """The reply of the mail server that decides about the mail: 2xx accepted, 4xx refused for now, 5xx refused."""
-
-    status: int
-    text: str
-    server: str
-    """Its host and port."""
-
-    @property
-    def problem(self) -> str:
-        return f"the mail server {self.server} returned {self.status} {self.text}".rstrip()
+class Mail:
+    sender: str
+    recipient: str
+    content: bytes = field(repr=False)
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -111,7 +104,7 @@ class MailSender:
     ) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def send(self, mail: Mail) -> MailResponse:
+    async def send(self, mail: Mail) -> Response:
         """Raises `Failed`, which names the mail server: it is the same for all recipients."""
         connection = _connection(self.server, mail.sender.rpartition("@")[2])
         try:
@@ -127,7 +120,7 @@ class MailSender:
     def _failed(self, reason: str) -> Failed:
         return Failed(f"mail server {self.server.name}: {self.server.redactor.text(reason)}")
 
-    def _send(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
+    def _send(self, connection: smtplib.SMTP, mail: Mail) -> Response:
         try:
             with closing(connection):
                 return self._converse(connection, mail)
@@ -144,7 +137,7 @@ class MailSender:
         except (OSError, ValueError) as error:
             raise Failed(why_failed(error)) from None
 
-    def _converse(self, connection: smtplib.SMTP, mail: Mail) -> MailResponse:
+    def _converse(self, connection: smtplib.SMTP, mail: Mail) -> Response:
         server = self.server
         connection.connect(server.host, server.port)
         if not server.is_tls:
@@ -154,11 +147,15 @@ class MailSender:
         connection.sendmail(mail.sender, [mail.recipient], mail.content)
         with suppress(smtplib.SMTPException, OSError):
             connection.quit()
-        return self._response(250, "")
+        return Response(status=250)
 
-    def _response(self, status: int, text: bytes | str) -> MailResponse:
-        said = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return MailResponse(status=status, text=self._shown(said), server=self.server.name)
+    def _response(self, status: int, text: bytes | str) -> Response:
+        """2xx accepts the mail, 4xx refuses it for now, 5xx for good."""
+        if 200 <= status < 300:
+            return Response(status=status)
+        said = self._shown(text.decode(errors="replace") if isinstance(text, bytes) else text)
+        problem = f"the mail server {self.server.name} returned {status} {said}".rstrip()
+        return Response(status=status, problem=problem, final=status >= 500)
 
     def _shown(self, said: str) -> str:
         """Masked before it is cut: half a password is too much."""

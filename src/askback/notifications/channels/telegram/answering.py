@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from askback.core.actors import Actor, Channel
 from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
-from askback.core.labels import has_labels
+from askback.core.labels import Labels, has_labels
 from askback.core.webhooks import ChatMessage
-from askback.notifications.telegram.api import BotApi, Refused
-from askback.notifications.telegram.choices import ButtonKey, choices_of, in_chat
-from askback.notifications.telegram.messages import MAX_NOTICE, MAX_TEXT, answer_text, cut, too_late
-from askback.notifications.telegram.people import Chat, People, Strangers
-from askback.notifications.telegram.texts import Texts
-from askback.notifications.telegram.updates import MessageRef, Tap, User, Written
+from askback.notifications.channels.telegram.api import BotApi, MessageRef, Refused, Tap, User, Written
+from askback.notifications.channels.telegram.messages import (
+    MAX_NOTICE,
+    MAX_TEXT,
+    ButtonKey,
+    answer_text,
+    choices_of,
+    cut_units,
+    in_chat,
+    too_late,
+)
+from askback.notifications.channels.telegram.texts import Texts
 from askback.questions.typed_answers import read_answer, refusal
 from askback.runs.service import Service
 from askback.skills.field_values import in_words
@@ -36,6 +42,50 @@ _PRIVATE = "private"
 _START = "/start"
 _TRIES = 20
 _TRY_SEC = 0.1
+_SILENCE = timedelta(hours=1)
+_MAX_STRANGERS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """A person or a group. A person may answer, also in groups; a group only gets the questions."""
+
+    id: int
+    name: str
+    notify: bool = True
+    labels: Labels = field(default_factory=dict)
+    """Only runs with all of these labels."""
+
+    @property
+    def is_group(self) -> bool:
+        return self.id < 0
+
+
+class People:
+    def __init__(self, chats: Iterable[Chat]) -> None:
+        self._chats = {chat.id: chat for chat in chats}
+
+    def person(self, user_id: int) -> Chat | None:
+        """Who may answer as this user."""
+        chat = self._chats.get(user_id)
+        return None if chat is None or chat.is_group else chat
+
+
+class Strangers:
+    """Each gets one response per hour. Their number is bounded: anybody can write to a bot."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, datetime] = {}
+
+    def is_first(self, user_id: int, now: datetime) -> bool:
+        seen = self._seen.get(user_id)
+        if seen is not None and seen <= now < seen + _SILENCE:
+            return False
+        self._seen.pop(user_id, None)
+        if len(self._seen) >= _MAX_STRANGERS:
+            del self._seen[next(iter(self._seen))]
+        self._seen[user_id] = now
+        return True
 
 
 class WrongAnswer(Exception):
@@ -86,8 +136,8 @@ class Answering:
         try:
             text = await self._reply(key.run_id, found, offered[key.index].answer, person)
         except WrongAnswer as error:
-            return {"text": cut(str(error), MAX_NOTICE), "show_alert": True}
-        return {"text": cut(text, MAX_NOTICE), "show_alert": False}
+            return {"text": cut_units(str(error), MAX_NOTICE), "show_alert": True}
+        return {"text": cut_units(text, MAX_NOTICE), "show_alert": False}
 
     def _notice(self, key: str, *, alert: bool) -> dict[str, Any]:
         return {"text": self.texts(key), "show_alert": alert}
@@ -218,7 +268,7 @@ class Answering:
         sent = await self._quietly(
             "sendMessage",
             chat_id=to.chat.id,
-            text=cut(text, MAX_TEXT),
+            text=cut_units(text, MAX_TEXT),
             link_preview_options={"is_disabled": True},
             reply_parameters={"message_id": to.message_id, "allow_sending_without_reply": True},
             reply_markup={"force_reply": True, "selective": True} if force_reply else None,

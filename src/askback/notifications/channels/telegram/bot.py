@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from askback.core.errors import Unavailable
-from askback.notifications.telegram.answering import Answering
-from askback.notifications.telegram.api import BotApi, BotApiError, Refused
-from askback.notifications.telegram.channel import TelegramChannel
-from askback.notifications.telegram.closing import Closing
-from askback.notifications.telegram.updates import ALLOWED, read_update
+from askback.notifications.channels.telegram.answering import Answering
+from askback.notifications.channels.telegram.api import ALLOWED, BotApi, BotApiError, Refused, read_update
+from askback.notifications.channels.telegram.channel import Closing, TelegramChannel
 from askback.process.locks import FileLock
 
 log = logging.getLogger(__name__)

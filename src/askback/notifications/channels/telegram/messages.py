@@ -1,23 +1,25 @@
-"""The messages of the bot: a question, how it was closed, and the end of a run. Pure.
+"""The messages of the bot: a question with its buttons, how it was closed, and the end of a run. Pure.
 
 Texts are sent as they are, with the bold part given by its position, so nothing in them is ever read as markup.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from askback.core.actors import ASKBACK
-from askback.core.interactions import Interaction, InteractionOutcome
+from askback.core.interactions import Interaction, InteractionOutcome, Json, option_label, option_value
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import DeliveryReason
-from askback.notifications.telegram.choices import ButtonKey, Choice, choices_of, in_chat, label_of
-from askback.notifications.telegram.texts import Texts
-from askback.skills.field_values import kind_of, numbered, readable
-from askback.text.formatting import duration, moment, one_line, printable
+from askback.notifications.channels.telegram.texts import Texts
+from askback.questions.typed_answers import is_confirmation
+from askback.skills.field_values import choices, kind_of, numbered, readable, type_of
+from askback.text.formatting import cut_bytes, duration, moment, one_line, printable
 
 MAX_TEXT = 4096
 MAX_NOTICE = 200
@@ -26,6 +28,85 @@ _MAX_TITLE = 200
 _MAX_LABEL = 40
 _MAX_BUTTONS = 50
 _MAX_ANSWER = 300
+_NOT_IN_CHAT = ("secret", "file", "form")
+_DIGEST_CHARS = 12
+
+
+# Which questions can be answered in a chat, and which of their answers get a button.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An answer that can be tapped."""
+
+    label: str
+    answer: Json
+
+
+def in_chat(asked: Interaction) -> bool:
+    """Whether a message can answer it. A secret must never be in a chat; files and forms need a page."""
+    is_object = (asked.response_schema or {}).get("type") == "object"
+    return not (
+        asked.asks_secrets or asked.questions or asked.kind in _NOT_IN_CHAT or (is_object and not asked.options)
+    )
+
+
+def choices_of(asked: Interaction, texts: Texts) -> Sequence[Choice]:
+    """The answers with a button, in the order of their numbers."""
+    if not in_chat(asked):
+        return ()
+    if asked.options:
+        return [Choice(label=option_label(each), answer=option_value(each)) for each in asked.options]
+    if is_confirmation(asked):
+        return (Choice(label=texts("yes"), answer="yes"), Choice(label=texts("no"), answer="no"))
+    schema = asked.response_schema or {}
+    if type_of(schema) == "boolean":
+        return (Choice(label=texts("yes"), answer=True), Choice(label=texts("no"), answer=False))
+    if type_of(schema) == "array":
+        return ()
+    return [Choice(label=title, answer=value) for value, title in choices(schema)]
+
+
+def label_of(asked: Interaction, answer: Json, texts: Texts) -> str | None:
+    """The label of the choice that was made, if it was one."""
+    wanted = json.dumps(answer, sort_keys=True)
+    return next(
+        (each.label for each in choices_of(asked, texts) if json.dumps(each.answer, sort_keys=True) == wanted), None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ButtonKey:
+    """What a button sends when it is tapped, in at most 64 bytes. It grants nothing: the sender must be allowed to answer."""
+
+    run_id: str
+    question: str
+    """A digest: an engine chooses the ids of its questions."""
+    index: int
+
+    @classmethod
+    def of(cls, run_id: str, interaction_id: str, index: int) -> ButtonKey:
+        return cls(run_id=run_id, question=_digest(interaction_id), index=index)
+
+    @classmethod
+    def parse(cls, data: str | None) -> ButtonKey | None:
+        match (data or "").split(":"):
+            case [run_id, question, index] if run_id and index.isascii() and index.isdecimal() and len(index) < 6:
+                return cls(run_id=run_id, question=question, index=int(index))
+        return None
+
+    def belongs_to(self, asked: Interaction) -> bool:
+        return self.question == _digest(asked.interaction_id)
+
+    def __str__(self) -> str:
+        return f"{self.run_id}:{self.question}:{self.index}"
+
+
+def _digest(interaction_id: str) -> str:
+    return hashlib.sha256(interaction_id.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+
+
+# The messages.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +155,7 @@ def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
     """For an address that a button may not have, such as one without a domain."""
     kept = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
     changed = draft.text.replace(texts("open_link"), texts("open_address"))
-    text = f"{cut(changed, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
+    text = f"{cut_units(changed, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
     return Draft(text=text, keyboard=kept)
 
 
@@ -163,7 +244,7 @@ def _within(text: str, room: int, texts: Texts) -> str:
     if units(text) <= room:
         return text
     note = "\n" + texts("cut")
-    return cut(text, room - units(note)) + note if room > 2 * units(note) else ""
+    return cut_units(text, room - units(note)) + note if room > 2 * units(note) else ""
 
 
 def _title(run: Run) -> str:
@@ -222,8 +303,5 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le", errors="replace")) // 2
 
 
-def cut(text: str, most: int) -> str:
-    if units(text) <= most:
-        return text
-    kept = text.encode("utf-16-le", errors="replace")[: 2 * max(most - 1, 0)]
-    return kept.decode("utf-16-le", errors="ignore") + "…"
+def cut_units(text: str, most: int) -> str:
+    return cut_bytes(text, 2 * most, "utf-16-le")

@@ -1,4 +1,4 @@
-"""Sending one POST request to an untrusted URL.
+"""Channels that send one POST request to an untrusted URL.
 
 The host name is resolved once, the address is checked, and the connection goes to that address: a different DNS response
 a moment later has no effect. Redirects are not followed and the body of the response is not read.
@@ -17,9 +17,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from askback.core.webhooks import is_public
+import msgspec
+
+from askback import __version__
+from askback.core.webhooks import Webhook, is_public
+from askback.notifications.channels.base import Channel, Failed, Message, Refused, Response
+from askback.notifications.notice import Digest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,21 +38,20 @@ _LOOKUPS = 4
 Resolve = Callable[[str, int], Sequence[str]]
 
 
-class Refused(Exception):
-    """The URL is not allowed. A retry would not help."""
-
-
-class Failed(Exception):
-    """The attempt failed. The message does not contain the URL."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """The response of the receiver; `retry_after` is its `Retry-After` header, `reason` what it says about a failure."""
+class HttpRequest:
+    """A message that is sent as a POST request."""
 
-    status: int
-    retry_after: str | None = None
-    reason: str | None = None
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+def json_request(url: str, body: Any, headers: Mapping[str, str] | None = None) -> HttpRequest:
+    """A POST request with a JSON body. `body` may be encoded already."""
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    common = {"Content-Type": "application/json", "User-Agent": f"askback/{__version__}"}
+    return HttpRequest(url=url, headers={**common, **(headers or {})}, body=encoded)
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
@@ -76,6 +80,9 @@ class WebhookSender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             await self._client.aclose()
@@ -84,7 +91,7 @@ class WebhookSender:
         """Raises `Refused` or `Failed`."""
         try:
             async with asyncio.timeout(self.timeout_sec), self._request(url, headers, body) as response:
-                return Response(status=response.status_code, retry_after=response.headers.get("retry-after"))
+                return Response.of_http(response.status_code, retry_after=response.headers.get("retry-after"))
         except TimeoutError:
             raise Failed(f"no response within {self.timeout_sec:g} s") from None
 
@@ -131,6 +138,31 @@ class WebhookSender:
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             )
         return self._client
+
+
+class HttpChannel(Channel):
+    """Sends each message as one request. `digest_request` None: the kind has no digests."""
+
+    def __init__(
+        self,
+        sender: WebhookSender,
+        request: Callable[[Message], HttpRequest],
+        digest_request: Callable[[Webhook, Digest], HttpRequest] | None = None,
+    ) -> None:
+        self._sender = sender
+        self._request = request
+        self._digest_request = digest_request
+
+    async def send(self, message: Message) -> Response:
+        return await self._post(self._request(message))
+
+    async def send_digest(self, webhook: Webhook, digest: Digest, message_id: str) -> Response:
+        if self._digest_request is None:
+            return await super().send_digest(webhook, digest, message_id)
+        return await self._post(self._digest_request(webhook, digest))
+
+    async def _post(self, request: HttpRequest) -> Response:
+        return await self._sender.post(request.url, request.headers, request.body)
 
 
 def why_failed(error: Exception) -> str:

@@ -1,17 +1,16 @@
-"""Requests as Standard Webhooks describes them."""
+"""Webhooks: requests to programs, as Standard Webhooks describes them."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-from datetime import datetime
-from typing import Any
 
 import msgspec
 
-from askback.core.webhooks import Webhook, secret_key
-from askback.notifications.messages.http_request import HttpRequest, json_request
+from askback.core.webhooks import secret_key
+from askback.notifications.channels.base import Message
+from askback.notifications.channels.sender import HttpRequest, json_request
 
 
 def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
@@ -22,10 +21,10 @@ def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-def standard(webhook: Webhook, message_id: str, now: datetime, document: Any) -> HttpRequest:
-    body = msgspec.json.encode(document)
-    timestamp = str(int(now.timestamp()))
-    headers = {"webhook-id": message_id, "webhook-timestamp": timestamp}
+def request(message: Message) -> HttpRequest:
+    webhook, body = message.webhook, msgspec.json.encode(message.document)
+    timestamp = str(int(message.at.timestamp()))
+    headers = {"webhook-id": message.id, "webhook-timestamp": timestamp}
     if webhook.secret is not None:
-        headers["webhook-signature"] = signature(webhook.secret, message_id, timestamp, body)
+        headers["webhook-signature"] = signature(webhook.secret, message.id, timestamp, body)
     return json_request(webhook.url, body, headers)

@@ -1,15 +1,16 @@
-"""Calls of the Telegram Bot API. The token is part of every address, so no error here contains an address."""
+"""The Telegram Bot API: calls, and what a bot receives. The token is part of every address, so no error here contains an address."""
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from askback import __version__
+from askback.notifications.channels.sender import why_failed
 
 if TYPE_CHECKING:
     import httpx
@@ -35,7 +36,8 @@ class Refused(BotApiError):
         super().__init__(description)
         self.status = status
         self.description = description
-        self.retry_after_sec = _number(parameters.get("retry_after"))
+        after = parameters.get("retry_after")
+        self.retry_after_sec = float(after) if isinstance(after, int | float) and after > 0 else 0.0
         self.migrated_to = parameters.get("migrate_to_chat_id")
 
     @property
@@ -65,7 +67,7 @@ class BotApi:
             response = await self._opened().post(f"{self.url}/bot{self.token}/{method}", json=given, timeout=timeout)
             document = response.json()
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise Unreachable(_why(error)) from None
+            raise Unreachable(why_failed(error)) from None
         if not isinstance(document, Mapping) or "ok" not in document:
             raise Unreachable(f"the response with status {response.status_code} is not one of the Bot API")
         if document["ok"] is not True:
@@ -93,18 +95,51 @@ class BotApi:
         return self._client
 
 
-def _why(error: Exception) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, socket.gaierror):
-            return "the host name was not found"
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the certificate is invalid: {cause.verify_message}"
-        if isinstance(cause, ConnectionRefusedError):
-            return "the connection was refused"
-        cause = cause.__cause__ or cause.__context__
-    return f"the connection failed ({type(error).__name__})"
+# What a bot receives: taps on buttons and messages. Unknown fields are ignored.
+
+ALLOWED = ("message", "callback_query")
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    is_bot: bool = False
+
+
+class ChatRef(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    type: str = ""
+
+
+class MessageRef(msgspec.Struct, frozen=True, kw_only=True):
+    message_id: int
+    chat: ChatRef
+    sender: User | None = msgspec.field(default=None, name="from")
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of somebody."""
+
+    message_id: int
+    chat: ChatRef
+    sender: User | None = msgspec.field(default=None, name="from")
+    text: str | None = None
+    reply_to_message: MessageRef | None = None
+
+
+class Tap(msgspec.Struct, frozen=True, kw_only=True):
+    """A tap on a button below a message."""
+
+    id: str
+    sender: User = msgspec.field(name="from")
+    data: str | None = None
+    message: MessageRef | None = None
+
+
+def read_update(update: Mapping[str, Any]) -> Written | Tap | None:
+    """None if it is of another kind, or not in the form of the documentation."""
+    try:
+        if "callback_query" in update:
+            return msgspec.convert(update["callback_query"], Tap)
+        return msgspec.convert(update["message"], Written) if "message" in update else None
+    except msgspec.ValidationError:
+        return None

@@ -6,24 +6,31 @@ is looked up when something is sent, so that nothing is sent after its token or 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from askback import __version__
+from askback.background.outages import OUTAGES
+from askback.core.errors import Unavailable
 from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
-from askback.core.webhooks import DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
-from askback.notifications.messages.http_request import HttpRequest
-from askback.notifications.sender import Refused
+from askback.core.webhooks import Attempt, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
+from askback.notifications.channels.base import Channel, DueMessage, Refused, Response
+from askback.notifications.channels.sender import HttpRequest, WebhookSender
+from askback.store.base import Store
 from askback.text.formatting import one_line
 
 if TYPE_CHECKING:
-    from askback.notifications.encryption import Recipient, ServerKey
+    from askback.notifications.channels.push_encryption import Recipient, ServerKey
+
+log = logging.getLogger(__name__)
 
 _MAX_TEXT = 200
 _MAX_TITLE = 80
@@ -34,12 +41,12 @@ _MAX_TTL_SEC = 28 * 24 * 3600
 _TEST_TTL_SEC = 300
 _GONE = frozenset({404, 410})
 """The push service does not know the subscription any more."""
-FINAL = _GONE | {413}
+_FINAL = _GONE | {413}
 """The statuses of a push service after which a retry would not help."""
 
 
 class Devices(Protocol):
-    """The subscriptions of a data folder. `http` implements it."""
+    """The subscriptions of a data folder. `access.push_subscriptions` implements it."""
 
     def endpoints(self) -> Sequence[str]:
         """Of all subscriptions, in a stable order. Raises `Unavailable` if they cannot be read."""
@@ -67,26 +74,66 @@ class Devices(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushChannel:
-    """Makes the requests to push services."""
+class PushChannel(Channel):
+    """Sends to the push services of browsers."""
 
     devices: Devices
     key: Callable[[], ServerKey]
     shows_text: bool
-    run: Callable[[str], Awaitable[Run]]
-    """The run as it is now."""
+    store: Store
+    sender: WebhookSender
     reminders: Reminders | None = None
 
-    def webhooks(self, endpoints: Iterable[str]) -> tuple[Webhook, ...]:
-        return tuple(
+    async def notify(self, due: DueMessage) -> Response:
+        request = await self._due_request(due.due, due.at)
+        response = await self.sender.post(request.url, request.headers, request.body)
+        if response.status not in _FINAL:
+            return response
+        return replace(response, problem=f"the push service returned {response.status}", final=True)
+
+    async def close(self) -> None:
+        await self.sender.close()
+
+    # The devices.
+
+    async def receivers(self) -> Sequence[Webhook]:
+        try:
+            endpoints = self.devices.endpoints()
+        except Unavailable as error:
+            # Everything else works without pushes. Devices that cannot be read were not removed.
+            OUTAGES.failed(log, "cannot read the push subscriptions", error)
+            endpoints = [url for url, kind in await self.store.server_webhooks() if kind is WebhookKind.PUSH]
+        return [
             Webhook(url=endpoint, kind=WebhookKind.PUSH, states=(RunState.WAITING_USER,), reminders=self.reminders)
             for endpoint in endpoints
-        )
+        ]
 
-    async def request(self, due: DueDelivery, now: datetime) -> HttpRequest:
+    def owners(self) -> Mapping[str, str]:
+        return self.devices.owners()
+
+    async def record_attempt(self, webhook: Webhook, attempt: Attempt) -> bool:
+        """A subscription that has ended is removed."""
+        try:
+            if attempt.delivered_at is not None:
+                await asyncio.to_thread(self.devices.succeeded, webhook.url)
+                return False
+            return attempt.next_attempt_at is None and await asyncio.to_thread(self._end, webhook.url, attempt.status)
+        except (OSError, Unavailable) as error:
+            OUTAGES.failed(log, "cannot write the push subscriptions", error)
+            return False
+
+    def _end(self, endpoint: str, status: int | None) -> bool:
+        if status not in _GONE and not self.devices.has_ended(endpoint):
+            return False
+        self.devices.end(endpoint)
+        return True
+
+    # The requests.
+
+    async def _due_request(self, due: DueDelivery, now: datetime) -> HttpRequest:
         """Raises `Refused` if the device must not know of it, or if the question is closed."""
         endpoint, asked = due.delivery.webhook.url, due.run.pending_interaction
-        run = await self.run(due.run.id)
+        run = await self.store.get(due.run.id)
         recipient = self.devices.recipient(endpoint, run)
         pending = run.pending_interaction
         if asked is None or pending is None or pending.interaction_id != asked.interaction_id:
@@ -94,14 +141,9 @@ class PushChannel:
         payload = question_payload(run, asked, shows_text=self.shows_text)
         if due.delivery.reason is not DeliveryReason.STATE:
             payload["reason"] = due.delivery.reason
-        return self._request(endpoint, recipient, payload, now, ttl_sec=_ttl_sec(run, now), topic=_topic(run, asked))
-
-    def ended(self, endpoint: str, status: int | None) -> bool:
-        """Whether the subscription is over after a push with this status; then it is removed. Writes a file."""
-        if status not in _GONE and not self.devices.has_ended(endpoint):
-            return False
-        self.devices.end(endpoint)
-        return True
+        # A push service replaces an undelivered message by a later one with the same topic.
+        topic = hashlib.sha256(f"{run.id} {asked.interaction_id}".encode()).hexdigest()[:32]
+        return self._request(endpoint, recipient, payload, now, ttl_sec=_ttl_sec(run, now), topic=topic)
 
     def test_request(self, endpoint: str, recipient: Recipient, now: datetime) -> HttpRequest:
         """A message that only shows that pushes arrive."""
@@ -110,7 +152,7 @@ class PushChannel:
     def _request(
         self, endpoint: str, recipient: Recipient, payload: dict[str, Any], now: datetime, *, ttl_sec: int, topic: str
     ) -> HttpRequest:
-        from askback.notifications.encryption import MAX_BYTES, encrypted
+        from askback.notifications.channels.push_encryption import MAX_BYTES, encrypted
 
         content = msgspec.json.encode(payload)
         assert len(content) <= MAX_BYTES, "every part of the payload is bounded"
@@ -144,11 +186,6 @@ def _offered(asked: Interaction) -> Sequence[Any]:
     """The first options that the page shows as buttons: a question with a form, or for a secret, has none."""
     has_form = asked.response_schema is not None and asked.response_schema.get("type") == "object"
     return () if has_form or asked.asks_secrets else asked.options[:_MAX_ACTIONS]
-
-
-def _topic(run: Run, asked: Interaction) -> str:
-    """A push service replaces an undelivered message by a later one with the same topic."""
-    return hashlib.sha256(f"{run.id} {asked.interaction_id}".encode()).hexdigest()[:32]
 
 
 def _ttl_sec(run: Run, now: datetime) -> int:

@@ -1,21 +1,28 @@
-"""What a message says, whatever its format. All texts are without control characters: engines and callers wrote them."""
+"""What a message says, whatever its channel: a notice about one run, or a digest of open questions.
+
+All texts are without control characters, and short: engines and callers wrote them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from typing import assert_never
 
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.core.runs import Run, RunState
+from askback.core.webhooks import DeliveryReason, DueDelivery
 from askback.skills.field_values import readable
-from askback.text.formatting import moment, one_line, printable
+from askback.text.formatting import count, cut, moment, one_line, printable, rough_duration
 
 _SKILL_CHARS = 100
 _SUBJECT_CHARS = 120
 _CONTEXT_CHARS = 4000
 _LABEL_CHARS = 200
 _FIELD_CHARS = 300
+_ENTRY_SUBJECT_CHARS = 80
+_ENTRY_QUESTION_CHARS = 150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,7 @@ class Notice:
         asked = run.pending_interaction if state is RunState.WAITING_USER else None
         options = () if asked is None or asked.asks_secrets else asked.options
         return cls(
-            title=f"{subject(run, _SUBJECT_CHARS)} {_happened(state)}",
+            title=f"{_subject(run, _SUBJECT_CHARS)} {_happened(state)}",
             text=_text(run, state, asked),
             context="" if asked is None else _context(asked),
             skill=one_line(run.skill.id, _SKILL_CHARS) or "a skill",
@@ -104,22 +111,10 @@ class Notice:
         return None if self.deadline is None else moment(self.deadline, self.zone)
 
 
-def subject(run: Run, most: int) -> str:
+def _subject(run: Run, most: int) -> str:
     """The skill, with the summary of the input: several runs of a skill may ask at the same time. Never empty."""
     about = f"{run.skill.id} ({run.summary})" if run.summary else run.skill.id
     return one_line(about, most) or "a skill"
-
-
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def shortened_bytes(text: str, most: int) -> str:
-    """At most this many bytes of UTF-8."""
-    data = text.encode(errors="replace")
-    if len(data) <= most:
-        return text
-    return data[: most - len("…".encode())].decode(errors="ignore") + "…"
 
 
 _TAGS = {
@@ -145,7 +140,7 @@ def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
 
 
 def _context(asked: Interaction) -> str:
-    return "" if asked.context is None else shortened(printable(readable(asked.context)).strip(), _CONTEXT_CHARS)
+    return "" if asked.context is None else cut(printable(readable(asked.context)).strip(), _CONTEXT_CHARS)
 
 
 def _how(asked: Interaction) -> str:
@@ -171,3 +166,97 @@ def _fields(asked: Interaction) -> Iterator[str]:
 def _label(number: int, option: Json) -> str:
     """Never empty: a button needs a text."""
     return one_line(option_label(option), _LABEL_CHARS) or f"Option {number}"
+
+
+def reminder_prefix(due: DueDelivery, now: datetime) -> str:
+    """How the title says that the message is not the first about its question: `Still waiting: `."""
+    match due.delivery.reason:
+        case DeliveryReason.STATE:
+            return ""
+        case DeliveryReason.REMINDER:
+            return "Still waiting: "
+        case DeliveryReason.EXPIRING:
+            deadline = due.run.wait_deadline_at
+            return (
+                "Expires soon: "
+                if deadline is None
+                else f"Expires in {rough_duration((deadline - now).total_seconds())}: "
+            )
+        case reason:
+            assert_never(reason)
+
+
+# Digests.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestEntry:
+    """One open question."""
+
+    about: str
+    """The skill and the summary of the run."""
+    question: str
+    asked_at: datetime
+    deadline: datetime | None
+    answer_url: str | None = None
+    """The page of the question, for its recipient alone."""
+    run_url: str | None = None
+    """The page of the run, from `notifications.link`."""
+
+    @classmethod
+    def of(cls, run: Run, *, answer_url: str | None, run_url: str | None) -> DigestEntry:
+        asked = run.pending_interaction
+        assert asked is not None, "only open questions are listed"
+        lines = [one_line(line, _ENTRY_QUESTION_CHARS) for line in asked.heading.splitlines()]
+        return cls(
+            about=_subject(run, _ENTRY_SUBJECT_CHARS),
+            question=next(filter(None, lines), "a question without text"),
+            asked_at=asked.asked_at,
+            deadline=run.wait_deadline_at,
+            answer_url=answer_url,
+            run_url=run_url,
+        )
+
+    @property
+    def url(self) -> str | None:
+        return self.answer_url or self.run_url
+
+    @property
+    def url_label(self) -> str:
+        return "Open the run" if self.answer_url is None else "Answer…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """One message that lists open questions. `entries` are the oldest of `total`."""
+
+    entries: tuple[DigestEntry, ...]
+    total: int
+    at: datetime
+    zone: tzinfo = UTC
+    """In which deadlines are shown."""
+
+    @property
+    def title(self) -> str:
+        return f"{count(self.total, 'question')} {'is' if self.total == 1 else 'are'} waiting"
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """A line with how many are not listed, if any."""
+        missing = self.total - len(self.entries)
+        return (f"and {missing:,} more",) if missing > 0 else ()
+
+    @property
+    def plain_list(self) -> str:
+        listed = []
+        for number, entry in enumerate(self.entries, 1):
+            lines = [f"{number}. {entry.about}: {entry.question}", f"({self.when(entry)})"]
+            listed.append("\n".join(lines if entry.url is None else [*lines, entry.url]))
+        return "\n\n".join((*listed, *self.rest))
+
+    def when(self, entry: DigestEntry, deadline: str | None = None) -> str:
+        """How old the question is, and until when it can be answered; `deadline`: in the words of a service."""
+        age = f"asked {rough_duration((self.at - entry.asked_at).total_seconds(), smallest='minute')} ago"
+        if entry.deadline is None:
+            return age
+        return f"{age}, answer by {deadline or moment(entry.deadline, self.zone)}"

@@ -1,0 +1,81 @@
+"""The channels: webhooks, ntfy, Slack, e-mail, web push, Telegram. Each kind is one module, or one package.
+
+A channel composes a message, sends it and judges the response. It does not know what is due or when to retry. Start with
+`base`. A new kind is a module here, a line in `open_channels`, and a `WebhookKind`.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from functools import partial
+
+from askback.core.webhooks import Webhook, WebhookKind
+from askback.notifications.channels import ntfy, slack, webhook
+from askback.notifications.channels.base import Channel, DueMessage, Failed, Message, Response
+from askback.notifications.channels.email import EmailChannel
+from askback.notifications.channels.sender import HttpChannel, WebhookSender
+from askback.notifications.channels.smtp import MailSender, MailServer
+
+RETRIES_SEC = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
+"""The delay after each failed attempt, about 22 hours in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryPolicy:
+    """The settings for notifications."""
+
+    webhooks: tuple[Webhook, ...] = ()
+    allow_private: bool = False
+    link: str | None = None
+    """The URL of a run for people, with `{run}` for its id."""
+    retries_sec: Sequence[float] = RETRIES_SEC
+    answer_buttons: bool = False
+    """Whether a button may answer at once. The service that carries the message could then answer, too."""
+    zone: tzinfo = UTC
+    """In which deadlines are shown."""
+    mail_server: MailServer | None = None
+    mail_sender: str | None = None
+    """The address that e-mails come from."""
+
+    def run_url(self, run_id: str) -> str | None:
+        return None if self.link is None else self.link.replace("{run}", run_id)
+
+
+class _Missing(Channel):
+    """A kind that this instance cannot send, but another one may."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def notify(self, due: DueMessage) -> Response:
+        raise Failed(self._reason)
+
+    async def send(self, message: Message) -> Response:
+        raise Failed(self._reason)
+
+
+@asynccontextmanager
+async def open_channels(
+    policy: DeliveryPolicy, further: MutableMapping[WebhookKind, Channel] | None = None
+) -> AsyncIterator[Mapping[WebhookKind, Channel]]:
+    """The channel of every kind. Those in `further` are used first, also if they are added later."""
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(WebhookSender(allow_private=policy.allow_private))
+        mail = None
+        if policy.mail_server is not None:
+            mail = await stack.enter_async_context(MailSender(server=policy.mail_server))
+        own: dict[WebhookKind, Channel] = {
+            WebhookKind.STANDARD: HttpChannel(http, webhook.request),
+            WebhookKind.NTFY: HttpChannel(
+                http, partial(ntfy.request, answer_buttons=policy.answer_buttons), ntfy.digest_request
+            ),
+            WebhookKind.SLACK: HttpChannel(http, slack.request, slack.digest_request),
+            WebhookKind.EMAIL: EmailChannel(mail, policy.mail_sender),
+            WebhookKind.TELEGRAM: _Missing("this server has no telegram.token; another server has to send it"),
+            WebhookKind.PUSH: _Missing("this program sends no pushes"),
+        }
+        yield ChainMap({} if further is None else further, own)
