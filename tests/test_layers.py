@@ -7,6 +7,7 @@ are spelled as a string for `import_module` or `__import__`.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -253,6 +254,37 @@ def test_every_import_of_the_package_points_down() -> None:
 
 def test_no_modules_import_one_another_in_a_ring() -> None:
     assert cycle(package_sources()) is None
+
+
+IMPORT = re.compile(r"\bfrom (askback(?:\.\w+)*) import ([\w, ]+)|\bimport (askback(?:\.\w+)+)")
+
+
+def missing_imports(text: str) -> list[str]:
+    """Imports of Askback that do not exist, also in programs that are written as strings."""
+    missing = []
+    for module, names, plain in IMPORT.findall(text):
+        file = PACKAGE.parent.joinpath(*(module or plain).split("."))
+        source = next((each for each in (file.with_suffix(".py"), file / "__init__.py") if each.is_file()), None)
+        if source is None:
+            missing.append(module or plain)
+            continue
+        for name in (each.split(" as ")[0].strip() for each in names.split(",") if each.strip()):
+            submodule = (file / name).is_dir() or (file / f"{name}.py").is_file()
+            if not submodule and not re.search(rf"\b{name}\b", source.read_text(encoding="utf-8")):
+                missing.append(f"{module}.{name}")
+    return missing
+
+
+def test_programs_that_tests_and_benchmarks_write_import_what_exists() -> None:
+    folders = ("tests", "tools", "benchmarks", "examples")
+    files = [each for folder in folders for each in (ROOT / folder).rglob("*.py") if "node_modules" not in each.parts]
+    found = {str(each): missing_imports(each.read_text(encoding="utf-8")) for each in files if each != Path(__file__)}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+def test_an_import_that_does_not_exist_is_found() -> None:
+    text = "x = 'from askback.core import nothing_here'\nfrom askback.core.errors import ErrorCode\nimport askback.gone"
+    assert missing_imports(text) == ["askback.core.nothing_here", "askback.gone"]
 
 
 def test_the_page_shows_the_same_layers() -> None:

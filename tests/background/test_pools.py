@@ -91,7 +91,7 @@ def test_an_error_belongs_to_the_caller_and_the_thread_lives_on() -> None:
 def test_a_thread_that_never_returns_does_not_hold_up_the_end_of_the_program() -> None:
     program = """
 import asyncio, threading
-from askback.process.pools import Pools
+from askback.background.pools import Pools
 async def main():
     pools = Pools()
     jobs = [asyncio.create_task(pool.run(threading.Event().wait)) for pool in pools for _ in range(20)]

@@ -437,10 +437,10 @@ LATER = """
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from askback import bootstrap
+from askback.app import opening
 from askback.cli.main import main
 later = Path(sys.argv.pop(1))
-bootstrap.now = lambda: datetime.now(UTC) + timedelta(hours=later.exists())
+opening.wall_clock = lambda: datetime.now(UTC) + timedelta(hours=later.exists())
 main()
 """
 

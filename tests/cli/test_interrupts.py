@@ -111,7 +111,7 @@ def test_ctrl_c_after_an_answer_cancels_again(tmp_path: Path) -> None:
 # More patient with an engine than any test is.
 PATIENT = """
 from askback.cli.main import main
-from askback.work.turn import process
+from askback.worker.turn import process
 process.GRACE_SEC = 3600.0
 main()
 """

@@ -179,4 +179,4 @@ def test_only_engine_modules_build_commands_or_read_a_handles_value() -> None:
         if ".handle_value" in path.read_text() and path.relative_to(source).parts[0] != "engines"
     ]
     # Comparing two values for equality, and showing one in the demo, take nothing out of it.
-    assert sorted(readers) == ["cli/commands/demo.py", "core/turns.py", "work/turn/observe.py"]
+    assert sorted(readers) == ["cli/commands/demo.py", "core/turns.py", "worker/turn/observe.py"]

@@ -449,8 +449,8 @@ CUT = """
 import os, signal, sys
 from itertools import count
 from pathlib import Path
-from askback.process.snapshot import begin_turn
-from askback.process.workspaces import Workspaces
+from askback.workspace.snapshots import begin_turn
+from askback.workspace.workspaces import Workspaces
 
 root, attempt = Path(sys.argv[1]), int(sys.argv[2])
 STEPS = "open fsync replace unlink mkdir rmdir utime chmod fchmod symlink copy_file_range ftruncate".split()
