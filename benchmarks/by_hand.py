@@ -39,7 +39,7 @@ from askback.core.runs import RunState
 from askback.process.child import Child, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.runs.submission import Submission
-from askback.settings.model import load
+from askback.settings.files import load
 
 DONE = '```json\n{"colour": "blue", "__SKILL_DONE__": true}\n```'
 Figures = dict[str, list[float]]

@@ -24,7 +24,8 @@ from askback.blobs.addresses import StoreAddress, read_address
 from askback.cli.main import cli
 from askback.http.addresses import PageLabels, addresses
 from askback.http.app import openapi_document, worker_application
-from askback.settings.model import Settings, load
+from askback.settings.files import load
+from askback.settings.model import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

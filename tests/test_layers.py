@@ -52,7 +52,7 @@ NOT_FOR_ENGINES = {"asyncio", "importlib", "io", "multiprocessing", "os", "pathl
 NOT_FOR_ENGINES |= {"subprocess", "tempfile", "threading"}
 NOT_FOR_CORE = NOT_FOR_ENGINES | {"random", "time"}
 REGISTRY = "engines/registry.py"
-SETTINGS = "settings/model.py"
+SETTINGS = "settings/environment.py"
 FOR_REGISTRY = {"importlib", "pkgutil"}
 ANY_NAME = {REGISTRY, "cli/main.py"}
 """Where a module may be imported by a name that is made at run time."""
@@ -391,7 +391,7 @@ ALLOWED = {
     "the-version": ("http/x.py", "from askback import __version__"),
     "settings-at-the-top": ("app/x.py", "from askback.settings.model import Settings"),
     "settings-read-core": (
-        "settings/model.py",
+        "settings/environment.py",
         "import os\nfrom askback.core.errors import Invalid\nos.environ.get('HOME')",
     ),
     "the-client-knows-core": (

@@ -29,7 +29,8 @@ from askback.core.runs import Handle, Mode  # noqa: E402
 from askback.engines import registry  # noqa: E402
 from askback.engines.base import Engine, Turn  # noqa: E402
 from askback.process.spawn_direct import Direct  # noqa: E402
-from askback.settings.model import engine_environment, load, secret_values, user_home  # noqa: E402
+from askback.settings.environment import engine_environment, secret_values, user_home  # noqa: E402
+from askback.settings.files import load  # noqa: E402
 from askback.settings.sections import EngineSettings  # noqa: E402
 from askback.store.sqlite import SqliteStore  # noqa: E402
 from askback.text.redaction import Redactor  # noqa: E402

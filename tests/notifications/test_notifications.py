@@ -323,7 +323,7 @@ from pathlib import Path
 from askback.app import opened
 from askback.core.webhooks import Webhook
 from askback.runs.submission import Submission
-from askback.settings.model import load
+from askback.settings.files import load
 
 async def main(config, data_dir, skill, url, secret, works):
     async with opened(load(Path(config), data_dir=Path(data_dir)), serving=True) as app:

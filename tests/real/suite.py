@@ -31,7 +31,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from askback.app import opened
-from askback.settings.model import load
+from askback.settings.files import load
 async def main():
     folder = Path(sys.argv[2])
     async with opened(load(folder / "askback.toml", data_dir=folder / "data"), serving=True) as app:

@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from askback.settings import types as setting_types
-from askback.settings.model import Settings, load
+from askback.settings.files import load
+from askback.settings.model import Settings
 from askback.settings.trust import Shown
 
 HERE = "x"

@@ -14,16 +14,9 @@ import pytest
 from askback.app import delivery_policy
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import Reminders
-from askback.settings.model import (
-    Settings,
-    client_environment,
-    engine_environment,
-    load,
-    secret_values,
-    trust_ledger,
-    unknown_variables,
-    webhooks,
-)
+from askback.settings.environment import client_environment, engine_environment, secret_values
+from askback.settings.files import load, trust_ledger, unknown_variables
+from askback.settings.model import Settings, webhooks
 from support.data_folder import World, over, run_async, submit
 
 
@@ -386,8 +379,8 @@ def test_messages_have_the_time_zone_of_the_settings(tmp_path: Path) -> None:
     given = (
         '[notifications]\ntz = "Asia/Shanghai"\n[telegram]\ntoken = "123456789:AAEhBP0av28abc-XYZ_0123456789abcdef"\n'
     )
-    assert str(delivery_policy(load(write(tmp_path / "askback.toml", given))).style.zone) == "Asia/Shanghai"
-    assert delivery_policy(load(write(tmp_path / "askback.toml", ""))).style.zone is UTC
+    assert str(delivery_policy(load(write(tmp_path / "askback.toml", given))).zone) == "Asia/Shanghai"
+    assert delivery_policy(load(write(tmp_path / "askback.toml", ""))).zone is UTC
     with pytest.raises(Invalid) as refused:
         load(write(tmp_path / "askback.toml", '[notifications]\ntz = "Europe/Atlantis"\n'))
     assert refused.value.problems[0].startswith("notifications.tz: 'Europe/Atlantis' is not a time zone")

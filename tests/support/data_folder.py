@@ -15,7 +15,8 @@ from askback.core.runs import Run, RunState
 from askback.fs.beneath import remove_tree
 from askback.fs.records import FileRecords, Records
 from askback.runs.submission import Submission
-from askback.settings.model import Settings, load
+from askback.settings.files import load
+from askback.settings.model import Settings
 from support.postgres import databases
 
 ASK = {"ask": {"interaction_id": "colour", "prompt": "Which colour?", "options": ["red", "blue"]}}

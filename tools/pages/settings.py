@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from askback.core.runs import RunState
-from askback.settings.model import FILE_NAME, Settings
+from askback.settings.model import Settings
+from askback.settings.trust import FILE_NAME
 from pages.markdown import code, table
 
 INTRODUCTION = f"""# Settings

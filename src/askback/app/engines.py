@@ -20,8 +20,10 @@ from askback.process.isolation import NO_SANDBOX, Isolation, IsolationLevel, Net
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
 from askback.process.sandbox.visibility import Hidden, hidden
 from askback.process.spawn_direct import Direct
-from askback.settings.model import Settings, engine_environment, key_name, secret_values, user_home
+from askback.settings.environment import engine_environment, secret_values, user_home
+from askback.settings.model import Settings
 from askback.settings.sections import EngineSettings
+from askback.settings.trust import key_name
 from askback.workspace.workdirs import Workdirs
 
 log = logging.getLogger(__name__)

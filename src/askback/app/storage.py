@@ -13,7 +13,8 @@ from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.atomic import make_private, write_private
 from askback.fs.records import FileRecords, Record, Records, found_secret, stored_secret
 from askback.process.isolation import Access, access_of_others, revoke_write_access
-from askback.settings.model import COMMON_DATABASE, Settings, common_database, variables
+from askback.settings.environment import COMMON_DATABASE, common_database, variables
+from askback.settings.model import Settings
 from askback.skills.shelf import RecordShelf, Shelf
 from askback.store.base import Store
 

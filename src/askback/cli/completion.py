@@ -38,7 +38,7 @@ def _fits(item: CompletionItem, incomplete: str) -> bool:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    from askback.settings.model import load
+    from askback.settings.files import load
 
     return load(given.get("config"), data_dir=given.get("data_dir"))
 
@@ -86,7 +86,7 @@ def _open(given: dict[str, Any], incomplete: str) -> Iterable[CompletionItem]:
 def _found(given: dict[str, Any], *states: str) -> Iterable[CompletionItem]:
     """The newest runs in these states, or in any state."""
     from askback.cli.connection import find
-    from askback.settings.model import client_environment
+    from askback.settings.environment import client_environment
 
     settings = _settings(given)
     if given.get("url") or client_environment()[0]:

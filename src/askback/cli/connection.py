@@ -91,7 +91,7 @@ def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed
 
 def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
     """The server in the options, else in the environment, else the one that runs on the data folder."""
-    from askback.settings.model import client_environment
+    from askback.settings.environment import client_environment
 
     env_url, env_token = client_environment()
     if token is None and env_url and url and _origin(url) != _origin(env_url):

@@ -40,7 +40,7 @@ def _in(variable: str, fallback: str, name: str) -> Callable[[], Path]:
 
     def find() -> Path:
         # Loads a lot, and the names of the clients are part of every help.
-        from askback.settings.model import named_folder
+        from askback.settings.environment import named_folder
 
         return named_folder(variable, fallback) / name
 

@@ -65,7 +65,8 @@ def _group_options() -> Mapping[str, Any]:
 
 def _load(config: Path | None, data_dir: Path | None) -> Settings:
     from askback.engines import registry
-    from askback.settings.model import ignore_relative_search_path, load
+    from askback.settings.environment import ignore_relative_search_path
+    from askback.settings.files import load
 
     ignore_relative_search_path()
     if config is not None and not is_file(config):

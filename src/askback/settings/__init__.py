@@ -1,6 +1,6 @@
 """The settings: what a user configures in files and environment variables, validated.
 
-Only this package reads the environment. It does not know who uses a setting: `app` and `cli` read the model and pass
-plain values on. Start with `model`; the tables of `askback.toml` are in `sections` and `notifications`, and `trust`
-decides which keys of an untrusted file are used.
+This package does not know who uses a setting: `app` and `cli` read the model and pass plain values on. Start with `model`; the
+tables of `askback.toml` are in `sections` and `notifications`. `files` reads them, `trust` decides which keys of an untrusted
+file are used, and only `environment` reads the environment.
 """

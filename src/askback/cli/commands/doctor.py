@@ -189,7 +189,7 @@ def has_slow_cookies(version: tuple[int, int, int]) -> bool:
 
 
 def _variables() -> Iterator[Finding]:
-    from askback.settings.model import unknown_variables
+    from askback.settings.files import unknown_variables
 
     for message in unknown_variables():
         advice = "correct its name, or unset it"

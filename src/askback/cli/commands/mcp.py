@@ -221,7 +221,7 @@ def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
 
     Never the token: it would be in the file of another program.
     """
-    from askback.settings.model import client_environment, environment_moves_data
+    from askback.settings.environment import client_environment, environment_moves_data
 
     assert ctx.parent is not None
     given = {**ctx.parent.params, **{key: value for key, value in ctx.params.items() if value is not None}}

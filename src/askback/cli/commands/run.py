@@ -163,7 +163,7 @@ def command(
 
 def _env(variables: Sequence[str], files: Sequence[str]) -> dict[str, str]:
     from askback.cli.run_variables import run_variables
-    from askback.settings.model import process_environment
+    from askback.settings.environment import process_environment
 
     return run_variables(variables, files, process_environment()) if variables or files else {}
 

@@ -63,7 +63,7 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     from askback.app.opening import check_database
     from askback.cli.exit_codes import run_async
     from askback.cluster.instances import Role
-    from askback.settings.model import unknown_variables
+    from askback.settings.files import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")

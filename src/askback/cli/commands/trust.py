@@ -40,7 +40,7 @@ def command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
 
 
 def _trust(folder: Path, *, as_json: bool) -> int:
-    from askback.settings.model import trust_ledger
+    from askback.settings.files import trust_ledger
 
     path, settings = trust_ledger().add_folder(folder)
     if as_json:
@@ -53,7 +53,7 @@ def _trust(folder: Path, *, as_json: bool) -> int:
 
 
 def _revoke(folder: Path, *, as_json: bool) -> int:
-    from askback.settings.model import trust_ledger
+    from askback.settings.files import trust_ledger
 
     path, was_trusted = trust_ledger().remove_folder(folder)
     if as_json:
@@ -65,7 +65,7 @@ def _revoke(folder: Path, *, as_json: bool) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    from askback.settings.model import trust_ledger
+    from askback.settings.files import trust_ledger
 
     ledger = trust_ledger()
     files = [(entry.path, ledger.is_valid(entry)) for entry in ledger.all()]

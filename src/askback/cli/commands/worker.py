@@ -71,7 +71,7 @@ def command(
     from askback.cli.exit_codes import run_async
     from askback.cluster.instances import Role
     from askback.core.labels import read_labels
-    from askback.settings.model import unknown_variables
+    from askback.settings.files import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
