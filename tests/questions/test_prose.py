@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from askback.questions.prose import prose
+from askback.questions.reading import prose
 
 ASKED = '{"ask_user": {"kind": "open_text", "prompt": "Which colour?"}}'
 YAML = "<ASK_USER_YAML>\nask_user:\n  prompt: Which colour?\n</ASK_USER_YAML>"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from askback.core.interactions import MAX_FORM_FIELDS
-from askback.questions.tool_calls import read_call
+from askback.questions.finding import read_call
 
 FIELD = {"id": "colour", "prompt": "Which colour?"}
 ASK: dict[str, Any] = {"interaction_id": "paint", "prompt": "About the wall"}

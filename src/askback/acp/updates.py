@@ -23,7 +23,7 @@ from askback.client import Artifact, Event, Result, Run, RunState
 from askback.core.actors import in_words
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
-from askback.questions.prose import prose
+from askback.questions.reading import prose
 from askback.text.formatting import one_line
 
 _MAX_TITLE = 100

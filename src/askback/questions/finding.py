@@ -1,4 +1,4 @@
-"""Finds questions in assistant messages, and reads as much as possible of a malformed one.
+"""Finds questions in assistant messages and in calls of the ask tool, and reads as much as possible of a malformed one.
 
 Whether a malformed question makes the run wait or fail is not decided here. A long one is cut in `core.interactions`.
 """
@@ -7,11 +7,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from askback.core.interactions import FORM, Json, Question
-from askback.questions.forms import Fields, read_fields
-from askback.questions.schemas import hidden_kind, identifier_of, kind_of, options_of, response_schema, small, text_of
+from askback.core.interactions import (
+    FORM,
+    MAX_FORM_FIELDS,
+    MAX_PROMPT_BYTES,
+    MAX_QUESTION_BYTES,
+    FormField,
+    Json,
+    Question,
+    bounded,
+)
+from askback.questions.schemas import (
+    field_schema,
+    hidden_kind,
+    identifier_of,
+    kind_of,
+    options_of,
+    response_schema,
+    small,
+    text_of,
+)
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
@@ -91,7 +108,7 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str,
     A list of one question is that question. A longer one is a form, whose problems are those of its questions as well.
     """
     given, problems = _fields(asked)
-    form = read_fields(given.get("questions"))
+    form = _read_form(given.get("questions"))
     fields = given if form.alone is None else _merged(given, form.alone)
     identifier = identifier_of(fields.get("interaction_id"))
     prompt = text_of(fields.get("prompt")) or text_of(fields.get("question"))
@@ -100,12 +117,20 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str,
         problems += ["ask_user.prompt: it is missing"] * (prompt is None)
         problems += form.problems
     if form.fields:
-        return _form(form, identifier, prompt or _introduction(asked, text), fields), tuple(problems)
+        question = Question(
+            prompt=prompt or _beside(asked, text) or "Please answer these questions.",
+            interaction_id=identifier,
+            kind=FORM,
+            questions=form.fields,
+            schema_ignored=form.schema_ignored,
+            context=small(fields.get("context")),
+        )
+        return question, tuple(problems)
     options = options_of(fields.get("options", fields.get("choices")))
     wanted = fields.get("response_schema")
     schema = response_schema(wanted)
     question = Question(
-        prompt=prompt or _around(asked, text),
+        prompt=prompt or _beside(asked, text) or text.strip(),
         interaction_id=identifier,
         kind=hidden_kind(kind_of(fields.get("kind"), bool(options)), wanted, schema),
         options=options,
@@ -124,22 +149,6 @@ def _merged(ask: Mapping[str, Json], alone: Mapping[str, Json]) -> Mapping[str, 
     return {"interaction_id": alone.get("id"), **ask, **alone, "prompt": whole}
 
 
-def _form(form: Fields, identifier: str | None, prompt: str, fields: Mapping[str, Json]) -> Question:
-    return Question(
-        prompt=prompt,
-        interaction_id=identifier,
-        kind=FORM,
-        questions=form.fields,
-        schema_ignored=form.schema_ignored,
-        context=small(fields.get("context")),
-    )
-
-
-def _introduction(asked: QuestionBlock, text: str) -> str:
-    """The prompt of a form without one: what the message says beside its block."""
-    return (text[: asked.start] + text[asked.end :]).strip() or "Please answer these questions."
-
-
 def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
     fields, problems = asked.fields, [asked.problem] if asked.problem else []
     if asked.yaml is not None:
@@ -155,6 +164,134 @@ def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
     return ({"prompt": fields} if isinstance(fields, str) else {}), problems
 
 
-def _around(asked: QuestionBlock, text: str) -> str:
-    """The message without the question's block, or the whole message if nothing else is left."""
-    return (text[: asked.start] + text[asked.end :]).strip() or text.strip()
+def _beside(asked: QuestionBlock, text: str) -> str:
+    """The message without the question's block."""
+    return (text[: asked.start] + text[asked.end :]).strip()
+
+
+# The fields of a form.
+
+_PLACE = "ask_user.questions"
+_ALONE = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fields:
+    """What was read of the `questions` of an ask: the fields of a form, as far as they can be asked, and what is wrong."""
+
+    fields: tuple[FormField, ...] = ()
+    problems: list[str] = field(default_factory=list)
+    schema_ignored: bool = False
+    alone: Mapping[str, Json] | None = None
+    """The only question of the list, as the fields of an ask without a list."""
+
+
+def _read_form(listed: Json) -> _Fields:
+    """The fields of a form. An empty list is no form."""
+    read = _Fields()
+    if listed is None or listed == []:
+        return read
+    if not isinstance(listed, list):
+        read.problems.append(f"{_PLACE}: it is not a list of questions")
+        return read
+    if len(listed) == 1 and isinstance(listed[0], Mapping):
+        return _only_question(listed[0])
+    if len(listed) > MAX_FORM_FIELDS:
+        read.problems.append(f"{_PLACE}: it has {len(listed)} questions; at most {MAX_FORM_FIELDS} are allowed")
+    found = [_form_field(each, at, read) for at, each in enumerate(listed[:MAX_FORM_FIELDS])]
+    read.fields = tuple(each for each in found if each is not None)
+    ids = [each.id for each in read.fields]
+    for name in dict.fromkeys(name for name in ids if ids.count(name) > 1):
+        read.problems.append(f"{_PLACE}: two questions have the id {name!r}")
+    return read
+
+
+def _only_question(asked: Mapping[str, Json]) -> _Fields:
+    names = {"question": "prompt", "choices": "options"}
+    given = {names.get(name, name): value for name, value in asked.items()}
+    if "questions" in given:
+        return _Fields(problems=[f"{_PLACE}[0]: a form cannot contain another one"])
+    if text_of(given.get("prompt")) is None:
+        return _Fields(problems=[f"{_PLACE}[0].prompt: it is missing"])
+    return _Fields(alone={name: given[name] for name in _ALONE if name in given})
+
+
+def _form_field(asked: Json, at: int, read: _Fields) -> FormField | None:
+    place = f"{_PLACE}[{at}]"
+    if not isinstance(asked, Mapping):
+        read.problems.append(f"{place}: it is not an object with a `prompt`")
+        asked = {"prompt": asked}
+    if "questions" in asked:
+        read.problems.append(f"{place}: a form cannot contain another one")
+    prompt = text_of(asked.get("prompt")) or text_of(asked.get("question"))
+    if prompt is None:
+        read.problems.append(f"{place}.prompt: it is missing")
+        return None
+    if asked.get("kind") == "file":
+        read.problems.append(f"{place}: a question for a file must be asked alone")
+    options = options_of(asked.get("options", asked.get("choices")))
+    wanted = asked.get("response_schema")
+    schema = None if wanted is None else small(field_schema(wanted))
+    read.schema_ignored |= wanted is not None and schema is None
+    return FormField(
+        id=identifier_of(asked.get("id", asked.get("interaction_id"))) or f"question-{at + 1}",
+        prompt=prompt,
+        kind=hidden_kind(kind_of(asked.get("kind"), bool(options)), wanted, schema),
+        options=options,
+        default=small(asked.get("default")),
+        required=asked.get("required") is not False and asked.get("optional") is not True,
+        response_schema=schema,
+        context=small(asked.get("context")),
+    )
+
+
+# Calls of the ask tool.
+
+MAX_PARTS = 4_000
+"""Objects and lists in the schemas of a call. A usable schema that is not too large has fewer."""
+_TOO_COMPLEX = f"response_schema: it has more than {MAX_PARTS:,} objects and lists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutQuestion:
+    """A question that a tool put. It can be asked only if it has no problems."""
+
+    question: Question
+    problems: tuple[str, ...]
+
+
+def read_call(arguments: Json) -> PutQuestion:
+    """Check the arguments of `put_question`. The model gets what is wrong.
+
+    Stricter than for a message: nothing of the question is dropped silently, since the model can correct it.
+    """
+    fields = arguments["ask_user"] if is_question(arguments) else arguments
+    if not _has_few_parts(_schemas(fields)):
+        empty, _ = read_question(QuestionBlock(start=0, end=0, fields={}), "")
+        return PutQuestion(question=empty, problems=(_TOO_COMPLEX,))
+    question, problems = read_question(QuestionBlock(start=0, end=0, fields=fields), "")
+    found = [each.removeprefix("ask_user.") for each in problems]
+    if question.schema_ignored:
+        found.append("response_schema: it is neither a scalar nor a flat object of scalars")
+    if not found and bounded(question) is not question:
+        found.append(f"it is too large: at most {MAX_QUESTION_BYTES:,} bytes, and {MAX_PROMPT_BYTES:,} for the prompt")
+    return PutQuestion(question=question, problems=tuple(found))
+
+
+def _schemas(fields: Json) -> list[Json]:
+    if not isinstance(fields, Mapping):
+        return []
+    listed = fields.get("questions")
+    asked = [fields, *(listed if isinstance(listed, list) else ())]
+    return [each.get("response_schema") for each in asked if isinstance(each, Mapping)]
+
+
+def _has_few_parts(values: list[Json]) -> bool:
+    """Counted before anything else looks at them, and no further than needed."""
+    left, seen = [each for each in values if isinstance(each, Mapping | list)], 0
+    while left and seen + len(left) <= MAX_PARTS:
+        part = left.pop()
+        seen += 1
+        inner = part.values() if isinstance(part, Mapping) else part
+        left += [each for each in inner if isinstance(each, Mapping | list)]
+    return not left

@@ -1,13 +1,13 @@
 """Finds the marker, a question and an output in the assistant messages of a turn. Accepts only whole messages.
 
 Reports what was found, not what it means for the run: `core.outcomes.conclude` applies the contract's precedence.
-No message, however hostile, makes this raise.
+`prose` is the rest of a message. No message, however hostile, makes this raise.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from askback.core.interactions import MAX_PROMPT_BYTES, Json, Question
@@ -251,3 +251,40 @@ def without_key(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: without_key(item) for key, item in value.items() if key != MARKER}
     return value
+
+
+# The text for people.
+
+
+def prose(text: str) -> str:
+    """The message for people, without the question, the output and the marker, which Askback shows in its own way.
+
+    Only what the verdict reads as such is left out. A mention of it, such as an example in a sentence, stays.
+    """
+    text = clean(text)
+    asked = find_questions(text, find(text))
+    if asked:
+        last = asked[-1]
+        # What has no fields of a question, and is followed by text, is most likely an example.
+        has_fields = last.yaml is not None or (isinstance(last.fields, Mapping) and bool(last.fields))
+        is_asked = has_fields or not text[last.end :].strip()
+        return _cut(text, last.start, last.end) if is_asked else text
+    return _without_output(text) if is_done(text) else text
+
+
+def _without_output(text: str) -> str:
+    marked = [one for one in find(text) if is_marked(one.value) and len(one.value) > 1]
+    if marked:
+        return _cut(text, marked[0].start, marked[0].end)
+    text = without_marker(text)
+    for one in find(text)[:1]:
+        if one.place is not Place.EMBEDDED or not text[one.end :].strip():
+            return _cut(text, one.start, one.end)
+    return text
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """The text without a part of it. What was around it stays apart: by a space, a line break or an empty line."""
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    gap = text[len(before) : start] + text[end : len(text) - len(after)]
+    return before + ("\n" * min(gap.count("\n"), 2) or " ") + after

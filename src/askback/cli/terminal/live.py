@@ -219,7 +219,7 @@ def lines(event: Event) -> list[str]:
 def _message(text: str) -> list[str]:
     """The part of a message for the user. Askback shows a question or an output itself."""
     if any(sign in text for sign in _HIDDEN_BLOCKS):
-        from askback.questions.prose import prose
+        from askback.questions.reading import prose
 
         text = prose(text)
     return [f"  {line}" for line in printable(text).strip().splitlines()]

@@ -18,7 +18,7 @@ from askback.core.runs import Mode
 from askback.engines.base import Engine
 from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
-from askback.questions.tool_calls import PutQuestion, read_call
+from askback.questions.finding import PutQuestion, read_call
 from askback.workspace.layout import Workspace
 
 __all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool"]
