@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from askback.acp.questions import check_reply, form_of
+from askback.acp.questions import check_reply, elicitation_of
 from askback.core.errors import Invalid
 from askback.core.interactions import Interaction
+from askback.questions.forms import form_of
 
 
 def confirm(default: Any = None) -> Interaction:
@@ -20,9 +21,10 @@ def confirm(default: Any = None) -> Interaction:
 
 
 def read(asked: Interaction, content: dict[str, Any]) -> Any:
-    form = form_of(asked)
+    form = form_of(asked, rich=True)
     assert form is not None
-    response = form.read(content)
+    assert elicitation_of(form) is not None
+    response = form.answer(content)
     check_reply(asked, response)
     return response
 

@@ -66,7 +66,9 @@ PICKING = {
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(tmp_path_factory.mktemp("mcp"))
     world.skill([ASK], [{"write": {"path": "artifacts/deep/a b.txt", "text": "{{reply}}\n"}}, FINISH], name="asking")
-    world.skill([{"ask": {**ASK["ask"], "kind": "form", "response_schema": FORM}}], [FINISH_RED], name="form")
+    world.skill(
+        [{"ask": {**ASK["ask"], "kind": "form", "options": [], "response_schema": FORM}}], [FINISH_RED], name="form"
+    )
     world.skill([{"ask": {**ASK["ask"], "kind": "secret", "options": []}}], [FINISH_RED], name="secretive")
     partly = {**ASK["ask"], "kind": "form", "options": [], "response_schema": PART_SECRET}
     world.skill([{"ask": partly}], [FINISH_RED], name="partly-secret")

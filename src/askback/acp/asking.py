@@ -7,17 +7,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from acp.schema import AcceptElicitationResponse, ElicitationFormSessionMode, ElicitationUrlSessionMode
+from acp.schema import (
+    AcceptElicitationResponse,
+    ElicitationFormSessionMode,
+    ElicitationSchema,
+    ElicitationUrlSessionMode,
+)
 from pydantic import ValidationError
 
 from acp import Client as AcpClient
 from acp import RequestError
-from askback.acp.questions import Form, check_reply, form_of, form_text, question_text, stored
+from askback.acp.questions import check_reply, elicitation_of, form_text, question_text, stored
 from askback.acp.sessions import Session, patiently
 from askback.acp.updates import said
 from askback.client import CallFailed, Conflict, Refused, Run, ServerFault, ServerUnreachable
 from askback.core.errors import Invalid
 from askback.core.interactions import Interaction, Json
+from askback.questions.forms import Form, form_of
 
 _LATER = "The run waits. Reply here at any time, on the page, or with: `askback reply {run_id}`"
 
@@ -47,11 +53,12 @@ class Asking:
         self._session.asked.add((run.id, question.interaction_id))
         if question.asks_secrets:
             return await self._ask_by_link(run.id, question)
-        form = form_of(question) if self._reach.forms else None
-        if form is None:
+        form = form_of(question, rich=True) if self._reach.forms else None
+        schema = None if form is None else elicitation_of(form)
+        if form is None or schema is None:
             await self._say(question_text(question))
             return False
-        return await self._ask_by_form(run.id, question, form)
+        return await self._ask_by_form(run.id, question, form, schema)
 
     async def reply(self, run_id: str, question: Interaction, response: Json) -> None:
         """Send an answer. If the question was closed in the meantime, the events say by whom."""
@@ -74,14 +81,14 @@ class Asking:
         if elicitation_id := self._opened.pop(interaction_id, None):
             await self._peer.complete_elicitation(elicitation_id)
 
-    async def _ask_by_form(self, run_id: str, question: Interaction, form: Form) -> bool:
-        mode = ElicitationFormSessionMode(session_id=self._session.id, requested_schema=form.schema)
+    async def _ask_by_form(self, run_id: str, question: Interaction, form: Form, schema: ElicitationSchema) -> bool:
+        mode = ElicitationFormSessionMode(session_id=self._session.id, requested_schema=schema)
         content = await self._accepted(form_text(question), mode)
         if content is None:
             await self._say(f"{question_text(question)}\n\n{_LATER.format(run_id=run_id)}")
             return False
         try:
-            response = form.read(content)
+            response = form.answer(content)
             check_reply(question, response)
             await self.reply(run_id, question, response)
         except (Invalid, Refused) as error:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,19 +13,10 @@ from pydantic import ValidationError
 from askback.client import Interaction as ShownInteraction
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Interaction, Json, option_label, option_value
-from askback.questions.typed_answers import (
-    answer_problems,
-    as_flag,
-    confirmation,
-    is_confirmation,
-    read_answer,
-    value_of,
-)
+from askback.questions.forms import Form
+from askback.questions.typed_answers import answer_problems, is_confirmation, read_answer, value_of
+from askback.questions.view import fields_of, is_form, view_of
 from askback.skills.field_values import describe, kind_of, readable
-
-_ANSWER = "answer"
-_OWN_WORDS = "own_words"
-_MAX_TITLE = 300
 
 
 def stored(shown: ShownInteraction) -> Interaction:
@@ -37,68 +27,18 @@ def stored(shown: ShownInteraction) -> Interaction:
 # As a form.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    schema: ElicitationSchema
-    read: Callable[[Mapping[str, Json]], Json]
-    """The answer in what the client sent; None if there is none."""
-
-
-def form_of(asked: Interaction) -> Form | None:
-    """The question as a form; None if the forms of the protocol cannot express it, or must not: a secret."""
-    if asked.asks_secrets:
-        return None
-    document, read = _form(asked)
+def elicitation_of(form: Form) -> ElicitationSchema | None:
+    """The form in the protocol; None if the protocol cannot express it."""
     try:
-        return Form(schema=ElicitationSchema.model_validate(document), read=read)
+        return ElicitationSchema.model_validate(form.schema)
     except ValidationError:
         return None
 
 
-def _form(asked: Interaction) -> tuple[dict[str, Any], Callable[[Mapping[str, Json]], Json]]:
-    if asked.options:
-        return _options_form(asked)
-    schema = asked.response_schema
-    if schema is not None and schema.get("type") == "object":
-        return schema, lambda content: {name: value for name, value in content.items() if value is not None}
-    title = asked.prompt[:_MAX_TITLE]
-    if is_confirmation(asked):
-        flag = {"type": "boolean", "title": title, "default": as_flag(asked.default)}
-        return _one(flag), lambda content: confirmation(given := content.get(_ANSWER)) or given
-    default = {} if asked.default is None else {"default": asked.default}
-    return _one({"title": title, **(schema or {"type": "string"}), **default}), lambda content: content.get(_ANSWER)
-
-
-def _one(field: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in field.items() if value is not None}
-    return {"type": "object", "properties": {_ANSWER: kept}, "required": [_ANSWER]}
-
-
-def _options_form(asked: Interaction) -> tuple[dict[str, Any], Callable[[Mapping[str, Json]], Json]]:
-    """A choice, and a text for other answers unless the schema forbids them."""
-    names = {_option_name(number, asked): option_value(each) for number, each in enumerate(asked.options, 1)}
-    choice: dict[str, Any] = {"type": "string", "title": asked.prompt[:_MAX_TITLE]}
-    choice["oneOf"] = [{"const": name, "title": name} for name in names]
-    default = next((name for name, value in names.items() if asked.default in (value, name)), None)
-    if asked.default is not None and default is not None:
-        choice["default"] = default
-    if asked.response_schema is not None:
-        return _one(choice), lambda content: names.get(str(content.get(_ANSWER)))
-    own = {"type": "string", "title": "Or answer in your own words"}
-    document = {"type": "object", "properties": {_ANSWER: choice, _OWN_WORDS: own}}
-    return document, lambda content: content.get(_OWN_WORDS) or names.get(str(content.get(_ANSWER)))
-
-
-def _option_name(number: int, asked: Interaction) -> str:
-    """The label, with its number if another option has the same."""
-    labels = [option_label(each) for each in asked.options]
-    label = labels[number - 1]
-    return label if labels.count(label) == 1 else f"{number}. {label}"
-
-
 def form_text(asked: Interaction) -> str:
     """What a form or a page is about: the question, and what the skill says about it."""
-    return "\n\n".join([asked.prompt.strip(), *([readable(asked.context)] if asked.context else [])])
+    view = view_of(asked)
+    return "\n\n".join(part for part in (view.prompt, view.context) if part)
 
 
 # As a message.
@@ -109,24 +49,19 @@ def question_text(asked: Interaction) -> str:
 
 
 def _lines(asked: Interaction) -> Iterator[str]:
-    yield f"**{asked.prompt.strip()}**"
-    if asked.context:
-        yield f"\n{readable(asked.context)}"
+    view = view_of(asked)
+    yield f"**{view.prompt}**"
+    if view.context:
+        yield f"\n{view.context}"
     yield ""
-    for number, option in enumerate(asked.options, 1):
-        yield f"{number}. {_option_line(asked, option)}"
-    for name, field, required in _fields(asked):
-        title = field.get("title") or name
-        shown = describe({**field, "description": ""})
-        yield f"- `{name}`: {title} ({shown}{'' if required else ', optional'})"
+    for number, option in enumerate(view.options, 1):
+        yield f"{number}. {option.line}{' (default)' if option.is_default else ''}"
+    for field in view.fields:
+        title = field.schema.get("title") or field.name
+        shown = describe({**field.schema, "description": ""})
+        yield f"- `{field.name}`: {title} ({shown}{'' if field.required else ', optional'})"
     if hint := _how(asked):
         yield f"\n{hint}"
-
-
-def _option_line(asked: Interaction, option: Json) -> str:
-    about = option.get("description") if isinstance(option, Mapping) else None
-    is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
-    return option_label(option) + (f": {about}" if about else "") + (" (default)" if is_default else "")
 
 
 def _how(asked: Interaction) -> str:
@@ -138,19 +73,10 @@ def _how(asked: Interaction) -> str:
         return "Reply with a number" + (", or in your own words." if schema is None else ".")
     if is_confirmation(asked):
         return "Reply with yes or no."
-    if _fields(asked):
+    if is_form(asked):
         return "Reply with one line for each question, such as `name: value`, or with a JSON object."
     default = "" if asked.default is None else f" Suggested: {readable(asked.default, schema)}."
     return f"Reply with: {kind_of(schema)}.{default}" if schema is not None else f"Reply with your answer.{default}"
-
-
-def _fields(asked: Interaction) -> list[tuple[str, Mapping[str, Any], bool]]:
-    """The fields of a form: name, schema, and whether it must be answered."""
-    schema = asked.response_schema or {}
-    if schema.get("type") != "object" or asked.options:
-        return []
-    required = schema.get("required") or []
-    return [(name, field, name in required) for name, field in (schema.get("properties") or {}).items()]
 
 
 def answer_text(asked: ShownInteraction) -> str:
@@ -163,7 +89,7 @@ def answer_text(asked: ShownInteraction) -> str:
 
 def read_reply(asked: Interaction, text: str) -> Json:
     """What a typed message means. Raises `Invalid` if it cannot be an answer."""
-    fields = {name: field for name, field, _ in _fields(asked)}
+    fields = {field.name: field.schema for field in fields_of(asked)}
     response = _typed_form(fields, text) if fields else read_answer(asked, text)
     check_reply(asked, response)
     return response

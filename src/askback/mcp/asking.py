@@ -20,8 +20,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from askback.client import CallFailed, Forbidden, Refused
 from askback.core.errors import RefusalCode
 from askback.mcp.caller import Caller, Progress
-from askback.mcp.elicitation import Form, by_form, form_of, message_of
+from askback.mcp.elicitation import by_form, message_of
 from askback.mcp.envelope import error_text
+from askback.questions.forms import Form, form_of
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 

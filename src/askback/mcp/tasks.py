@@ -23,8 +23,9 @@ from askback.client import CallFailed, Conflict, Forbidden, Refused
 from askback.core.runs import RunState
 from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller, Remembered
-from askback.mcp.elicitation import by_form, form_of
+from askback.mcp.elicitation import by_form
 from askback.mcp.envelope import enveloped, state_text
+from askback.questions.forms import form_of
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 

@@ -13,7 +13,7 @@ from typing import assert_never
 from askback.core.interactions import Interaction, Json, option_label, option_value
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import DeliveryReason, DueDelivery
-from askback.skills.field_values import readable
+from askback.questions.view import context_text
 from askback.text.formatting import count, cut, moment, one_line, printable, rough_duration
 
 _SKILL_CHARS = 100
@@ -140,7 +140,7 @@ def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
 
 
 def _context(asked: Interaction) -> str:
-    return "" if asked.context is None else cut(printable(readable(asked.context)).strip(), _CONTEXT_CHARS)
+    return cut(context_text(asked), _CONTEXT_CHARS)
 
 
 def _how(asked: Interaction) -> str:

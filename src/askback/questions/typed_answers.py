@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.questions.view import Asked
 from askback.skills.field_values import Choices, Schema, choices, has_numbers, in_words, kind_of, text_of, type_of
 from askback.skills.validation import reply_problems, typed_value
 from askback.text.formatting import one_line
@@ -20,19 +19,6 @@ _NUMBERS = {"integer": "a whole number", "number": "a number"}
 _DATE = "is not a date; write it as YYYY-MM-DD, such as 2026-03-01"
 _MAX_SHOWN = 60
 _MAX_DIGITS = 9
-
-
-class Asked(Protocol):
-    """A question as it is stored, or as the API shows it."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def options(self) -> Sequence[Any]: ...
-
-    @property
-    def response_schema(self) -> Mapping[str, Any] | None: ...
 
 
 def read_answer(interaction: Interaction, line: str) -> Json:

@@ -55,14 +55,14 @@ def numbered(field: Schema) -> list[str]:
     offered = choices(field)
     if not has_numbers(offered):
         return []
-    about = _descriptions(field)
+    about = descriptions(field)
     lines = (
         printable(title) + (f": {said}" if (said := about.get(text_of(value))) else "") for value, title in offered
     )
     return [f"{number}) {line}" for number, line in enumerate(lines, 1)]
 
 
-def _descriptions(field: Schema) -> dict[str, str]:
+def descriptions(field: Schema) -> dict[str, str]:
     """What is said about each choice, by its value as text."""
     items = field.get("items") if type_of(field) == "array" else field
     titled = (items.get("oneOf") or items.get("anyOf") or ()) if isinstance(items, Mapping) else ()

@@ -126,6 +126,7 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
     from askback.cli.terminal import question
     from askback.cli.terminal.prompt import interrupt_leaves
     from askback.questions.typed_answers import read_answer, refusal
+    from askback.questions.view import is_form
 
     if text is not None:
         response = read_answer(pending, text)
@@ -133,7 +134,7 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
             raise Invalid(RefusalCode.REPLY_INVALID, "the answer is empty, and the question has no default")
         if why_not := refusal(pending, text):
             raise Invalid(RefusalCode.REPLY_INVALID, why_not)
-        if isinstance(response, str) and question.is_form(pending):
+        if isinstance(response, str) and is_form(pending):
             message = f"this question is a form; answer it with: {question.reply_command(run_id, pending)}, or give a JSON object"
             raise Invalid(RefusalCode.REPLY_INVALID, message)
         return response

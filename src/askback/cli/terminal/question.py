@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 
 from askback.cli.terminal.fields import (
@@ -20,8 +19,9 @@ from askback.cli.terminal.prompt import (
     echo_off,
     read_line,
 )
-from askback.core.interactions import Interaction, Json, option_label, option_value
+from askback.core.interactions import Interaction, Json
 from askback.questions.typed_answers import answer_problems, is_confirmation, option_numbers, read_answer
+from askback.questions.view import is_form, view_of
 from askback.skills.field_values import kind_of, numbered, readable
 from askback.text.formatting import printable
 from askback.wire import questions as question_wire
@@ -30,35 +30,21 @@ _LATER = "Ctrl-D: answer later"
 _KEYS = f"{_LATER}; Alt-Enter: new line"
 
 
-def is_form(interaction: Interaction) -> bool:
-    """Whether the question is asked field by field."""
-    return (interaction.response_schema or {}).get("type") == "object" and not interaction.options
-
-
 def show(interaction: Interaction, write: Write, *, listed: bool = True) -> None:
     """`listed`: with the questions of a form."""
     write("")
-    for line in printable(interaction.prompt).splitlines() or [""]:
+    view = view_of(interaction)
+    for line in view.prompt.splitlines() or [""]:
         write(f"  ? {line}")
-    if interaction.context:
-        for line in printable(readable(interaction.context)).splitlines():
-            write(f"    {line}")
-    for number, option in enumerate(interaction.options, 1):
-        write(f"    {number}) {_option(interaction, option)}")
+    for line in view.context.splitlines():
+        write(f"    {line}")
+    for number, option in enumerate(view.options, 1):
+        write(f"    {number}) {option.line}{'  (default)' if option.is_default else ''}")
     for line in form_lines(interaction.questions if listed else ()):
         write(f"    {line}")
     if not interaction.options:
         for line in numbered(interaction.response_schema or {}):
             write(f"    {line}")
-
-
-def _option(interaction: Interaction, option: Json) -> str:
-    line = printable(option_label(option))
-    if isinstance(option, Mapping) and option.get("description"):
-        line += f": {printable(str(option['description']))}"
-    default = interaction.default
-    is_default = default is not None and default in (option_value(option), option_label(option))
-    return f"{line}  (default)" if is_default else line
 
 
 def choice_of_two(interaction: Interaction | question_wire.Interaction) -> str | None:

@@ -22,6 +22,7 @@ from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
 from askback.core.labels import for_people, shown_labels
 from askback.core.runs import InheritedFiles, ProfileKind
+from askback.questions.view import view_of
 from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size, units_of
 from askback.wire.runs import Origin
@@ -199,14 +200,12 @@ def _by(interaction: Interaction) -> str:
 
 def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
     """A pending question, its age and deadline, and how to answer it."""
-    first, *more = printable(asked.prompt).splitlines() or [""]
+    view = view_of(asked)
+    first, *more = view.prompt.splitlines() or [""]
     yield f"  ? {first}"
-    yield from (f"    {text}" for text in more)
-    if asked.context:
-        yield from (f"    {text}" for text in printable(readable(asked.context)).splitlines())
-    for number, option in enumerate(asked.options, 1):
-        is_default = asked.default is not None and asked.default in (option_value(option), option_label(option))
-        yield f"    {number}) {printable(option_label(option))}{'  (default)' if is_default else ''}"
+    yield from (f"    {text}" for text in (*more, *view.context.splitlines()))
+    for number, option in enumerate(view.options, 1):
+        yield f"    {number}) {option.label}{'  (default)' if option.is_default else ''}"
     yield from (f"    {text}" for text in form_lines(asked.questions))
     if letters := choice_of_two(asked):
         yield f"    {letters}{_default_in_words(letters)}"

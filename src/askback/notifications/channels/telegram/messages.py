@@ -18,6 +18,7 @@ from askback.core.runs import Run, RunState
 from askback.core.webhooks import DeliveryReason
 from askback.notifications.channels.telegram.texts import Texts
 from askback.questions.typed_answers import is_confirmation
+from askback.questions.view import context_text, options_of
 from askback.skills.field_values import choices, kind_of, numbered, readable, type_of
 from askback.text.formatting import cut_bytes, duration, moment, one_line, printable
 
@@ -234,7 +235,7 @@ def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Te
     heading, listed = printable(asked.heading).strip(), _listed(asked, offered)
     room = MAX_TEXT - units(title) - units(end) - len("\n\n\n")
     left = room - units(heading) - units(listed) - len("\n\n\n\n")
-    context = _within(printable(readable(asked.context)).strip(), left, texts) if asked.context else ""
+    context = _within(context_text(asked), left, texts)
     body = _within("\n\n".join(part for part in (heading, context, listed) if part), room, texts)
     return f"{title}\n{body}\n\n{end}"
 
@@ -260,7 +261,7 @@ def _listed(asked: Interaction, offered: Sequence[Choice]) -> str:
         )
     if not offered:
         return "\n".join(numbered(asked.response_schema or {})) if in_chat(asked) else ""
-    details = [_description(each) for each in asked.options] or [""] * len(offered)
+    details = [f": {each.about}" if each.about else "" for each in options_of(asked)] or [""] * len(offered)
     is_short = all(units(each.label) <= _MAX_LABEL and "\n" not in each.label for each in offered)
     if is_short and len(offered) <= _MAX_BUTTONS and not any(details):
         return ""
@@ -268,11 +269,6 @@ def _listed(asked: Interaction, offered: Sequence[Choice]) -> str:
     return "\n".join(
         f"{number}) {label}{detail}" for number, (label, detail) in enumerate(zip(labels, details, strict=True), 1)
     )
-
-
-def _description(option: Any) -> str:
-    about = option.get("description") if isinstance(option, Mapping) else None
-    return f": {printable(str(about))}" if about else ""
 
 
 def _how(asked: Interaction, offered: Sequence[Choice], texts: Texts, link: str | None) -> str:
