@@ -15,6 +15,7 @@ from askback.core.interactions import Interaction, Question, option_label, optio
 from askback.core.outcomes import AskUser
 from askback.core.runs import Run, RunState, Usage
 from askback.core.signals import Replied
+from askback.runs.service import Result
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
@@ -90,7 +91,7 @@ def test_an_answered_question_shows_who_and_when() -> None:
 
 
 def test_a_result_shows_how_the_run_ended() -> None:
-    shown = plain(wire.Result.of(final_run(RunState.SUCCEEDED), {"ok": True}, []))
+    shown = plain(wire.Result.of(Result(run=final_run(RunState.SUCCEEDED), data={"ok": True}, artifacts=())))
     assert shown == {"status": "succeeded", "data": {"ok": True}, "warnings": (), "error": None, "artifacts": ()}
 
 

@@ -28,7 +28,7 @@ class LocalRuns:
 
     async def get_run(self, run_id: str) -> Run:
         run = await self._service.store.get(run_id)
-        return Run.of(run, input_=await self._service.shown_input(run))
+        return Run.of(run, input=await self._service.shown_input(run))
 
     async def list_runs(
         self,
@@ -55,14 +55,10 @@ class LocalRuns:
         return [Interaction.of(each) for each in await self._service.store.interactions(run_id)]
 
     async def artifacts(self, run_id: str) -> list[Artifact]:
-        return [
-            Artifact(path=each.path, size=each.size, turn=each.turn) for each in await self._service.artifacts(run_id)
-        ]
+        return [Artifact.of(each) for each in await self._service.artifacts(run_id)]
 
     async def result(self, run_id: str) -> Result:
-        result = await self._service.result(run_id)
-        files = [Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-        return Result.of(result.run, result.data, files, result.changes, more_artifacts=result.more_artifacts)
+        return Result.of(await self._service.result(run_id))
 
     async def inbox(self, *, labels: Labels = NO_LABELS) -> AsyncGenerator[PendingQuestion]:
         """The pending questions of all runs, oldest first."""
@@ -71,7 +67,7 @@ class LocalRuns:
         while True:
             page = await service.inbox(cursor)
             for run in page.items:
-                yield PendingQuestion.in_run(run)
+                yield PendingQuestion.of(run)
             cursor = page.next_cursor
             if cursor is None:
                 return

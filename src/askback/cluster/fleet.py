@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -23,7 +23,6 @@ from askback.core.instances import Instance, InstanceKind
 from askback.core.queue import Shares
 from askback.engines.base import Probe
 from askback.wire import server as wire
-from askback.wire.base import utc
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ def worker_view(worker: FleetWorker) -> wire.Worker:
             )
             for name, each in sorted(offer.engines.items())
         ),
-        started_at=utc(worker.started_at),
+        started_at=worker.started_at.astimezone(UTC),
         problem=offer.problem or None,
     )
 

@@ -103,7 +103,7 @@ class Context:
 
     def run(self, run: runs.Run, input_: dict[str, Any] | None = None) -> Run:
         """The run, with the reason if it is queued."""
-        return Run.of(run, queue_reason=self.service.queue_reason(run), input_=input_)
+        return Run.of(run, queue_reason=self.service.queue_reason(run), input=input_)
 
     async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
         key = headers.idempotency_key

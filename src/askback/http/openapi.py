@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +19,7 @@ from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
-from askback.http.routing import Access, Code, Operation
+from askback.http.routing import EVENT_STREAM, Access, Code, Operation
 from askback.wire.base import Shape
 from askback.wire.deliveries import Notification
 from askback.wire.requests import Body
@@ -63,18 +62,6 @@ _TAGS = [
     {"name": "push", "description": "Devices that get a push when a question is asked."},
     {"name": "server", "description": "Health, metrics and statistics."},
 ]
-_PATH_PARAMETERS = {
-    "run_id": ("The ID of the run.", "1m7gekfsksrgk77s"),
-    "skill_id": ("The ID of the skill.", "trip-planner"),
-    "name": ("The name of the engine.", "codex"),
-    "path": ("The path of the file, with `/` between folders.", "itinerary.md"),
-    "link": ("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln"),
-    "link_id": ("The ID of the link.", "9f2c01ab"),
-    "token_name": ("The name of the token.", "anna"),
-    "invitation_id": ("The ID of the invitation.", "9f2c01ab"),
-    "session_id": ("The ID of the session.", "9f2c01ab"),
-    "subscription_id": ("The ID of the subscription.", "0f3c2a7b9d1e4c5a"),
-}
 _MACHINE = tuple(code for code in RefusalCode if code.kind is Unavailable and code is not RefusalCode.PORT_UNUSABLE)
 _ALWAYS = (
     RequestCode.REQUEST_MALFORMED,
@@ -183,8 +170,7 @@ def _security(scopes: Iterable[AccessScope]) -> list[dict[str, list[str]]]:
 
 
 def _path_parameters(operation: Operation) -> Iterator[Json]:
-    for name in re.findall(r"\{(\w+)\}", operation.template):
-        description, example = _PATH_PARAMETERS[name]
+    for name, (description, example, _) in operation.path_parameters.items():
         schema = {"type": "string", "description": description, "examples": [example]}
         yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
 
@@ -207,7 +193,8 @@ def _parameters(operation: Operation) -> Iterator[Json]:
 
 
 def _responses(operation: Operation) -> Json:
-    good: Json = {"description": operation.description}
+    or_stream = " Or a stream." if EVENT_STREAM in operation.content else ""
+    good: Json = {"description": operation.description + or_stream}
     content = {**(_json(operation.returns) if operation.returns else {}), **operation.content}
     if content:
         good["content"] = content
@@ -225,7 +212,7 @@ def _problems(operation: Operation) -> Json:
     """The error responses by status, each with its codes."""
     if operation.access is Access.NOTHING:
         return {}
-    codes: list[Code] = [*operation.refusals, *_ALWAYS]
+    codes: list[Code] = [*operation.codes, *_ALWAYS]
     if operation.access is Access.TOKEN:
         codes.append(RefusalCode.SCOPE_MISSING)
     if "{" in operation.path:

@@ -156,7 +156,7 @@ def problem(
         code=code or default_code(status),
         detail=cut(detail, _DETAIL_CHARS),
         problems=_few(problems) if problems else None,
-        answered_with=WireActor.of(answered_with),
+        answered_with=None if answered_with is None else WireActor.of(answered_with),
     )
     return Response(encode(body), status.value, headers, MEDIA_TYPE)
 

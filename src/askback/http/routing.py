@@ -1,4 +1,4 @@
-"""Operations: each is declared once, with who may call it, what it takes and what it returns.
+"""Operations: each is declared once, with who may call it. What it takes and returns is read from its handler's types.
 
 Requests are checked against the declaration before the handler is called, and the OpenAPI document is made from it.
 """
@@ -6,11 +6,11 @@ Requests are checked against the declaration before the handler is called, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,13 +19,16 @@ from starlette.routing import Route
 from askback.access.grants import Grant
 from askback.core.access import AccessScope, Action
 from askback.core.errors import Forbidden, NotFound, RefusalCode
-from askback.http.context import Context
-from askback.http.problems import RequestCode
+from askback.http.context import Context, json_response
+from askback.http.problems import BODY, RequestCode
 from askback.wire.base import Shape
 from askback.wire.reading import read_texts
+from askback.wire.requests import PageQuery
 
+ADMIN, ANSWER, READ, SUBMIT = AccessScope.ADMIN, AccessScope.ANSWER, AccessScope.READ, AccessScope.SUBMIT
 Code = RefusalCode | RequestCode
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response | Shape | None]]
+EVENT_STREAM = "text/event-stream"
 _CONVERTOR = re.compile(r":\w+")
 
 
@@ -37,10 +40,34 @@ class Access(Enum):
     NOTHING = auto()
 
 
+class PathParameter(NamedTuple):
+    description: str
+    example: str
+    refusals: tuple[RefusalCode, ...] = ()
+    """If nothing has this name."""
+
+
+_LINK = (RefusalCode.INTERACTION_NOT_PENDING, RefusalCode.INTERACTION_NOT_FOUND, RefusalCode.RUN_NOT_FOUND)
+PATH_PARAMETERS = {
+    "run_id": PathParameter("The ID of the run.", "1m7gekfsksrgk77s", (RefusalCode.RUN_NOT_FOUND,)),
+    "skill_id": PathParameter("The ID of the skill.", "trip-planner", (RefusalCode.SKILL_NOT_FOUND,)),
+    "name": PathParameter("The name of the engine.", "codex", (RefusalCode.ENGINE_UNKNOWN,)),
+    "path": PathParameter("The path of the file, with `/` between folders.", "itinerary.md"),
+    "link": PathParameter("The last part of the link.", "WyIxbTdnZWtmc2tzcmdrNzdzIl0.c2ln", _LINK),
+    "link_id": PathParameter("The ID of the link.", "9f2c01ab", (RefusalCode.LINK_NOT_FOUND,)),
+    "token_name": PathParameter("The name of the token.", "anna", (RefusalCode.TOKEN_NOT_FOUND,)),
+    "invitation_id": PathParameter("The ID of the invitation.", "9f2c01ab", (RefusalCode.INVITATION_NOT_FOUND,)),
+    "session_id": PathParameter("The ID of the session.", "9f2c01ab", (RefusalCode.SESSION_NOT_FOUND,)),
+    "subscription_id": PathParameter(
+        "The ID of the subscription.", "0f3c2a7b9d1e4c5a", (RefusalCode.SUBSCRIPTION_NOT_FOUND,)
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One method of one path. The handler gets the request, the context, the path parameters by name, and `query`,
-    `headers` and `body` where they are declared.
+    `headers` and `body` if it has parameters with these names. It returns a shape, nothing, or a whole response.
     """
 
     handler: Handler
@@ -48,8 +75,8 @@ class Operation:
     method: str
     path: str
     summary: str
-    description: str
-    """Of the successful response."""
+    description: str = ""
+    """Of the successful response. Default: the first sentence about the shape that is returned."""
     access: Access = Access.TOKEN
     scopes: tuple[AccessScope, ...] = ()
     """The token needs one of these."""
@@ -70,7 +97,7 @@ class Operation:
     action: Action | None = None
     """What it writes. Its entry in the audit log is added after the handler, or with the change of a run."""
     refusals: tuple[Code, ...] = ()
-    """Beside those that every operation may return."""
+    """Beside those that every operation may return, and those that follow from its path, query and body."""
     whole_server: bool = False
     """Whether it shows something of all runs together, so that a token that is restricted to labels may not call it."""
 
@@ -78,6 +105,25 @@ class Operation:
     def template(self) -> str:
         """The path as OpenAPI writes it."""
         return _CONVERTOR.sub("", self.path)
+
+    @property
+    def path_parameters(self) -> dict[str, PathParameter]:
+        return {name: PATH_PARAMETERS[name] for name in re.findall(r"\{(\w+)\}", self.template)}
+
+    @property
+    def codes(self) -> Iterator[Code]:
+        """The codes of the problems that this operation may return."""
+        yield from self.refusals
+        for each in self.path_parameters.values():
+            yield from each.refusals
+        if self.body is not None or self.raw_body is not None:
+            yield from (*BODY, RequestCode.REQUEST_INVALID)
+        if self.query is not None:
+            yield RequestCode.REQUEST_INVALID
+            if issubclass(self.query, PageQuery) or "label" in self.query.__struct_fields__:
+                yield RefusalCode.INPUT_INVALID
+        if EVENT_STREAM in self.content:
+            yield RequestCode.TOO_MANY_STREAMS
 
     def check_access(self, request: Request) -> None:
         if self.access is Access.NOTHING:
@@ -100,16 +146,36 @@ class Router:
         self.tag = tag
         self.operations: list[Operation] = []
 
-    def add(self, call: str, summary: str, **fields: Any) -> Callable[[Handler], Handler]:
-        """Declare an operation for the decorated handler: method and path, a summary, and the fields of `Operation`."""
+    def add(self, call: str, summary: str, *scopes: AccessScope, **fields: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation for the decorated handler: method and path, a summary, the scopes, and other fields."""
         method, path = call.split()
 
         def remember(handler: Handler) -> Handler:
-            operation = Operation(handler=handler, tag=self.tag, method=method, path=path, summary=summary, **fields)
-            self.operations.append(operation)
+            declared = {
+                "method": method,
+                "path": path,
+                "summary": summary,
+                "scopes": scopes,
+                **_typed(handler),
+                **fields,
+            }
+            self.operations.append(Operation(handler=handler, tag=self.tag, **declared))
             return handler
 
         return remember
+
+
+def _typed(handler: Handler) -> dict[str, Any]:
+    """The fields of an operation that follow from the types of its handler."""
+    hints = get_type_hints(handler)
+    returned = get_args(hints["return"]) or (hints["return"],)
+    found: dict[str, Any] = {name: hints[name] for name in ("query", "headers", "body") if name in hints}
+    shape = next((each for each in returned if issubclass(each, Shape)), None)
+    if shape is not None:
+        found |= {"returns": shape, "description": (shape.__doc__ or "").partition(".")[0] + "."}
+    elif type(None) in returned:
+        found |= {"status": HTTPStatus.NO_CONTENT, "description": "Done. The response has no content."}
+    return found
 
 
 def route(operation: Operation) -> Route:
@@ -126,12 +192,14 @@ def route(operation: Operation) -> Route:
             headers = {name.replace("-", "_"): text for name, text in request.headers.items()}
             given["headers"] = read_texts(headers, operation.headers)
         if operation.body is None:
-            response = await operation.handler(request, context, **given)
+            result = await operation.handler(request, context, **given)
         else:
             async with context.body_memory.read(request, operation.body, context.pools.parsing) as body:
-                response = await operation.handler(request, context, body=body, **given)
+                result = await operation.handler(request, context, body=body, **given)
         await context.audit.note_request(request, operation.action)
-        return response
+        if isinstance(result, Response):
+            return result
+        return Response(status_code=operation.status) if result is None else json_response(result, operation.status)
 
     made = Route(operation.path, endpoint, methods=[operation.method])
     # Starlette adds HEAD to GET.

@@ -36,7 +36,7 @@ class InboxPage:
 
     def shown(self) -> wire.Inbox:
         count = self.count
-        return wire.Inbox.of(self.items, self.next_cursor, count.total, count.skills, count.engines)
+        return wire.Inbox.of(self, total=count.total, skills=dict(count.skills), engines=dict(count.engines))
 
 
 async def read_inbox(

@@ -148,7 +148,7 @@ async def run(context: PageContext, request: Request) -> Response:
         request,
         "run.html",
         run=found,
-        first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input_=input_)),
+        first=plain(wire.Run.of(found, queue_reason=context.service.queue_reason(found), input=input_)),
         files=await files.listed(context, found.id),
         actions=await actions_of(context.service, found),
         source=await source_of(context.service, found),
@@ -170,7 +170,7 @@ async def answered(context: PageContext, request: Request) -> Response:
     wanted = frozenset(read_labels(labels, ":", "label").items())
     page = await context.service.store.closed_questions(cursor, PAGE_SIZE, wanted)
     texts = context.translations_for(request)
-    shown = [wire.ClosedQuestion.with_run(each) for each in page.items]
+    shown = [wire.ClosedQuestion.of(each) for each in page.items]
     return context.show(
         request,
         "answered.html",
@@ -211,7 +211,7 @@ async def answer(context: PageContext, request: Request) -> Response:
 
 def _linked(run: Run) -> dict[str, Any]:
     """What the holder of a link gets: the question as in the API, and what the page shows about the deadline."""
-    whole = plain(wire.PendingQuestion.in_run(run))
+    whole = plain(wire.PendingQuestion.of(run))
     shown = {name: whole[name] for name in ("reply_required", "wait_deadline_at") if name in whole}
     assert run.pending_interaction is not None
     question: dict[str, Any] = plain(question_wire.Interaction.of(run.pending_interaction))

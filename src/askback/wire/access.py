@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from askback.core.access import AccessScope, Action, StoredEntry
-from askback.wire.base import Actor, Moment, Page, Shape, WholeList, about, choice, one_of, utc
+from askback.core.access import AccessScope, Action
+from askback.wire.base import Actor, Moment, Page, Shape, WholeList, about, choice, one_of
 
 
 class Token(Shape):
@@ -144,17 +144,8 @@ class AuditEntry(Shape, omit_defaults=True):
     ] = None
 
     @classmethod
-    def of(cls, entry: StoredEntry) -> Self:
-        return cls(
-            id=entry.number,
-            at=utc(entry.at),
-            actor=Actor(name=entry.name, via=entry.via),
-            action=entry.action,
-            run_id=entry.run_id,
-            interaction_id=entry.interaction_id,
-            object=entry.object,
-            address=entry.address,
-        )
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        return super().of(source, id=source.number, actor=Actor(name=source.name, via=source.via), **given)
 
 
 class AuditEntryPage(Page[AuditEntry]):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from askback.core.changes import Changes as FoundChanges
 from askback.core.changes import ChangeStatus, NoSummary
 from askback.wire.base import Page, Shape, WholeList, about
 
@@ -86,19 +85,3 @@ class Changes(Shape):
             "folder in time, or not at all. `not_started`: the run never started a turn there. Null if there is a summary."
         ),
     ]
-
-    @classmethod
-    def of(cls, found: FoundChanges | None) -> Self | None:
-        if found is None:
-            return None
-        files = tuple(
-            ChangedFile(path=each.path, status=each.status, insertions=each.insertions, deletions=each.deletions)
-            for each in found.files
-        )
-        return cls(
-            files=files,
-            total=found.total,
-            insertions=found.insertions,
-            deletions=found.deletions,
-            unavailable=found.unavailable,
-        )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Generic, Self, TypeVar, dataclass_transform, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, dataclass_transform, get_args
 
 import msgspec
 
-from askback.core import actors
 from askback.core.actors import Channel
 
 T = TypeVar("T")
@@ -26,6 +26,40 @@ class _ShapeMeta(msgspec.StructMeta):
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Shape(msgspec.Struct, frozen=True, metaclass=_ShapeMeta):
     """A JSON object. With `omit_defaults=True`, fields that are None are left out."""
+
+    @classmethod
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        """The shape of an object that has attributes with the names of the fields. `given` has those that differ.
+
+        Objects inside it become the shapes that the fields declare, and times are in UTC. Nothing is validated.
+        """
+        values = {}
+        for name, inner in _fields(cls):
+            if name in given:
+                values[name] = _sent(given[name], inner)
+            elif hasattr(source, name):
+                values[name] = _sent(getattr(source, name), inner)
+        return cls(**values)
+
+
+@functools.cache
+def _fields(shape: type[Shape]) -> tuple[tuple[str, type[Shape] | None], ...]:
+    """The fields, each with the shape of its value or of the items of its value."""
+    return tuple((field.name, _shape_in(field.type)) for field in msgspec.structs.fields(shape))
+
+
+def _shape_in(kind: Any) -> type[Shape] | None:
+    if isinstance(kind, type) and issubclass(kind, Shape):
+        return kind
+    return next((shape for part in get_args(kind) if (shape := _shape_in(part)) is not None), None)
+
+
+def _sent(value: Any, inner: type[Shape] | None) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if inner is None or value is None or isinstance(value, Shape):
+        return value
+    return tuple(_sent(each, inner) for each in value) if isinstance(value, Sequence) else inner.of(value)
 
 
 def about(description: str, *examples: Any, **limits: Any) -> msgspec.Meta:
@@ -59,16 +93,6 @@ class Actor(Shape):
     ]
     via: Annotated[str, one_of(Channel, "Via"), about("`askback`: Askback itself, for example at a deadline.", "link")]
 
-    @overload
-    @classmethod
-    def of(cls, actor: actors.Actor) -> Self: ...
-    @overload
-    @classmethod
-    def of(cls, actor: actors.Actor | None) -> Self | None: ...
-    @classmethod
-    def of(cls, actor: actors.Actor | None) -> Self | None:
-        return None if actor is None else cls(name=actor.name, via=actor.via)
-
 
 class Page(Shape, Generic[T]):
     """One page of a list."""
@@ -82,16 +106,6 @@ class WholeList(Shape, Generic[T]):
 
     items: Annotated[tuple[T, ...], about("All items.")]
     next_cursor: Annotated[None, about("Always null.")] = None
-
-
-@overload
-def utc(moment: datetime) -> datetime: ...
-@overload
-def utc(moment: None) -> None: ...
-@overload
-def utc(moment: datetime | None) -> datetime | None: ...
-def utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC)
 
 
 def plain(shape: Shape | Iterable[Shape]) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from askback.core import webhooks
 from askback.core.events import EventType
 from askback.core.runs import RunState
 from askback.core.webhooks import DeliveryReason, WebhookKind
-from askback.wire.base import Moment, Page, RunId, Shape, about, one_of, utc
+from askback.wire.base import Moment, Page, RunId, Shape, about, one_of
 from askback.wire.runs import Run
 
 _NOTIFICATION_TYPES = {
@@ -45,22 +44,9 @@ class Delivery(Shape):
     delivered_at: Annotated[Moment | None, about("When it was delivered. Null if it was not.")]
 
     @classmethod
-    def of(cls, delivery: webhooks.Delivery) -> Self:
-        return cls(
-            id=delivery.id,
-            run_id=delivery.run_id,
-            url=delivery.webhook.shown_url,
-            kind=delivery.webhook.kind,
-            reason=delivery.reason,
-            event=_NOTIFICATION_TYPES[delivery.reason],
-            seq=delivery.seq,
-            to=delivery.new,
-            attempts=delivery.attempts,
-            last_status=delivery.last_status,
-            last_error=delivery.last_error,
-            next_attempt_at=utc(delivery.next_attempt_at),
-            delivered_at=utc(delivery.delivered_at),
-        )
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        webhook, event = source.webhook, _NOTIFICATION_TYPES[source.reason]
+        return super().of(source, url=webhook.shown_url, kind=webhook.kind, event=event, to=source.new, **given)
 
 
 class DeliveryPage(Page[Delivery]):
@@ -102,9 +88,8 @@ class Notification(Shape):
     data: Annotated[StateChange, about("What changed.")]
 
     @classmethod
-    def of(cls, due: webhooks.DueDelivery, answer_url: str | None = None) -> Self:
-        delivery = due.delivery
-        change = StateChange(
-            run=Run.of(due.run), old=delivery.old, new=delivery.new, seq=delivery.seq, answer_url=answer_url
-        )
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        """The notification of a due delivery. `answer_url` is the link to its question."""
+        delivery = source.delivery
+        change = StateChange.of(delivery, run=source.run, answer_url=given.get("answer_url"))
         return cls(type=_NOTIFICATION_TYPES[delivery.reason], timestamp=delivery.at, data=change)

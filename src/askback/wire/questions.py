@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from askback.core import interactions
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.secrecy import Secrecy
-from askback.wire.base import Actor, Moment, Shape, WholeList, about, utc
+from askback.wire.base import Actor, Moment, Shape, WholeList, about
 
 
 class FormField(Shape):
@@ -24,19 +24,6 @@ class FormField(Shape):
     required: Annotated[bool, about("Whether it must be answered.", True)]
     response_schema: Annotated[dict[str, Any] | None, about("The JSON Schema of its answer.")]
     context: Annotated[Any, about("Further information from the engine.")]
-
-    @classmethod
-    def of(cls, field: interactions.FormField) -> Self:
-        return cls(
-            id=field.id,
-            kind=field.kind,
-            prompt=field.prompt,
-            options=field.options,
-            default=field.default,
-            required=field.required,
-            response_schema=field.response_schema,
-            context=field.context,
-        )
 
 
 class Interaction(Shape):
@@ -103,26 +90,9 @@ class Interaction(Shape):
         return interactions.heading(self.prompt, self.questions)
 
     @classmethod
-    def of(cls, asked: interactions.Interaction, **more: Any) -> Self:
-        return cls(
-            interaction_id=asked.interaction_id,
-            kind=asked.kind,
-            prompt=asked.prompt,
-            options=asked.options,
-            questions=tuple(FormField.of(field) for field in asked.questions),
-            default=asked.default,
-            response_schema=asked.response_schema,
-            secret_fields=None if asked.secret else tuple(sorted(asked.secrecy.fields)),
-            context=asked.context,
-            attempt_number=asked.attempt_number,
-            asked_at=utc(asked.asked_at),
-            outcome=asked.outcome,
-            response=asked.shown_response,
-            answered_by=asked.answered_by,
-            answered_at=utc(asked.answered_at),
-            answered_with=Actor.of(asked.answered_with),
-            **more,
-        )
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        secret_fields = None if source.secret else tuple(sorted(source.secrecy.fields))
+        return super().of(source, secret_fields=secret_fields, response=source.shown_response, **given)
 
 
 class ClosedInteraction(Shape):
@@ -131,13 +101,6 @@ class ClosedInteraction(Shape):
     interaction_id: Annotated[str, about("The question.", "pace")]
     outcome: Annotated[InteractionOutcome, about("How it ended.", "answered")]
     answered_with: Annotated[Actor | None, about("Who closed it, and through which channel.")]
-
-    @classmethod
-    def of(cls, closing: interactions.Closing | None) -> Self | None:
-        if closing is None:
-            return None
-        by = Actor.of(closing.answered_with)
-        return cls(interaction_id=closing.interaction_id, outcome=closing.outcome, answered_with=by)
 
 
 class InteractionList(WholeList[Interaction]):
@@ -175,6 +138,3 @@ class ListedLink(Shape):
 
 class LinkList(WholeList[ListedLink]):
     """The links to one question, oldest first."""
-
-
-# Events, results, artifacts.

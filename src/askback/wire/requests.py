@@ -298,43 +298,35 @@ class PageQuery(Shape):
     limit: Limit = 50
 
 
-class LabelledPageQuery(Shape):
+class LabelledPageQuery(PageQuery):
     label: LabelTexts = ()
-    cursor: Cursor = None
-    limit: Limit = 50
 
 
-class AuditQuery(Shape):
+class AuditQuery(PageQuery):
     actor: Annotated[Text | None, about("Only what was written under this name.")] = None
     action: Annotated[Action | None, about("Only this action.")] = None
     run_id: Annotated[Text | None, about("Only entries about this run, also if it was deleted.")] = None
     since: Annotated[Moment | None, about("Only entries from this time on.")] = None
     until: Annotated[Moment | None, about("Only entries before this time.")] = None
-    cursor: Cursor = None
-    limit: Limit = 50
 
 
-class InboxQuery(Shape):
+class InboxQuery(LabelledPageQuery):
     skill: Annotated[Text | None, about("Only questions of this skill.")] = None
     engine: Annotated[Text | None, about("Only questions of runs on this engine.")] = None
     q: Annotated[
         Text | None,
         about("Only questions with all of these words in the skill, the summary, the prompt or the context."),
     ] = None
-    label: LabelTexts = ()
     order: Annotated[
         InboxOrder,
         about("`oldest` first, or the nearest `deadline` first and then the oldest. A cursor belongs to one order."),
     ] = InboxOrder.OLDEST
-    cursor: Cursor = None
-    limit: Limit = 50
 
 
-class RunQuery(Shape):
+class RunQuery(LabelledPageQuery):
     state: Annotated[RunState | None, about("Only runs in this state.")] = None
     skill: Annotated[Text | None, about("Only runs of this skill.")] = None
     engine: Annotated[Text | None, about("Only runs on this engine.")] = None
-    label: LabelTexts = ()
     mine: Annotated[
         bool,
         about(
@@ -343,8 +335,6 @@ class RunQuery(Shape):
             True,
         ),
     ] = False
-    cursor: Cursor = None
-    limit: Limit = 50
 
 
 class StatisticsQuery(Shape):

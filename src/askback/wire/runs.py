@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
-from askback.core import errors, events, runs
-from askback.core.changes import Changes as FoundChanges
+from askback.core import runs
 from askback.core.errors import ErrorCode, WarningCode
 from askback.core.events import EventType
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.wire.artifacts import Artifact, Changes
-from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of, utc
+from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of
 from askback.wire.questions import ClosedInteraction, Interaction
 
 QueueReason = Annotated[str, choice("slots", "engine_slots", "token_slots", "starting", "no_worker", "unready")]
@@ -29,10 +27,6 @@ class Profile(Shape):
     reason: Annotated[str, about("What the probe of the engine found.", "its --help offers --resume")]
     session_timeout_sec: Annotated[float, about("How long a wait with a deadline lasts.", 1200.0)]
 
-    @classmethod
-    def of(cls, profile: runs.Profile) -> Self:
-        return cls(kind=profile.kind, reason=profile.reason, session_timeout_sec=profile.session_timeout_sec)
-
 
 class RunWarning(Shape):
     """Something unexpected that did not fail the run."""
@@ -49,12 +43,6 @@ class RunError(Shape, omit_defaults=True):
     cause: Annotated[Annotated[str, one_of(ErrorCode)] | None, about("A more specific code.")] = None
     detail: Annotated[str | None, about("The engine's own message, with secrets removed.")] = None
 
-    @classmethod
-    def of(cls, error: errors.RunError | None) -> Self | None:
-        if error is None:
-            return None
-        return cls(code=error.code, message=error.message, cause=error.cause, detail=error.detail)
-
 
 class Usage(Shape):
     """The tokens that the engine used, in all turns."""
@@ -64,29 +52,12 @@ class Usage(Shape):
     cached_tokens: Annotated[int, about("Input tokens that came from a cache.", 1480, ge=0)]
     total_tokens: Annotated[int, about("All tokens, as the engine counts them.", 2850, ge=0)]
 
-    @classmethod
-    def of(cls, usage: runs.Usage | None) -> Self | None:
-        if usage is None:
-            return None
-        return cls(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_tokens,
-            total_tokens=usage.total_tokens,
-        )
-
 
 class HeldProcess(Shape):
     """The engine process of a sticky run that waits."""
 
     pid: Annotated[int, about("On the server's machine.", 41877)]
     until: Annotated[Moment | None, about("When the wait ends. Null if the process is being ended.")] = None
-
-    @classmethod
-    def of(cls, run: runs.Run) -> Self | None:
-        if run.state is not RunState.WAITING_USER or run.process is None:
-            return None
-        return cls(pid=run.process.pid, until=utc(run.wait_deadline_at))
 
 
 class Origin(Shape, omit_defaults=True):
@@ -96,14 +67,6 @@ class Origin(Shape, omit_defaults=True):
     files: Annotated[InheritedFiles | None, about("Which of its files were copied.")] = None
     session: Annotated[bool, about("Whether the engine's session was copied and continued.")] = False
     at: Annotated[str | None, about("The question with which the new run started.")] = None
-
-    @classmethod
-    def of(cls, origin: runs.Origin | None) -> Self | None:
-        return (
-            None
-            if origin is None
-            else cls(run_id=origin.run_id, files=origin.files, session=origin.session, at=origin.at)
-        )
 
 
 class Run(Shape, omit_defaults=True):
@@ -183,50 +146,29 @@ class Run(Shape, omit_defaults=True):
         return self.state.final or self.state is RunState.WAITING_USER
 
     @classmethod
-    def of(cls, run: runs.Run, *, queue_reason: str | None = None, input_: dict[str, Any] | None = None) -> Self:
-        pending = run.pending_interaction
-        return cls(
-            id=run.id,
-            state=run.state,
-            skill=run.skill.id,
-            skill_version=run.skill.version,
-            skill_uploaded=run.skill.uploaded or None,
-            engine=run.engine,
-            mode=run.mode,
-            summary=run.summary,
-            input=input_,
-            labels=run.labels or None,
-            from_run=Origin.of(run.origin),
-            workdir=None if run.workdir is None else run.workdir.path,
-            env_names=run.env_names or None,
-            attempt_number=run.attempt_number,
-            interactive_profile=Profile.of(run.profile),
-            pending_interaction=Interaction.of(pending) if pending else None,
-            closed_interaction=ClosedInteraction.of(run.closed_interaction),
-            wait_deadline_at=utc(run.wait_deadline_at),
-            reply_required=run.options.interactive_require_user_reply if pending else None,
-            canceled_by=Actor.of(run.canceled_by),
-            held_process=HeldProcess.of(run),
-            warnings=_warnings(run),
-            error=RunError.of(run.error),
-            usage=Usage.of(run.usage),
-            created_at=utc(run.created_at),
-            updated_at=utc(run.updated_at),
-            started_at=utc(run.started_at),
-            finished_at=utc(run.finished_at),
-            queue_reason=queue_reason,
-        )
-
-
-def _warnings(run: runs.Run) -> tuple[RunWarning, ...]:
-    return tuple(RunWarning(code=warning.code, message=warning.message) for warning in run.warnings)
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        """The run. `queue_reason` and `input` are not part of it."""
+        run: runs.Run = source
+        held = None
+        if run.state is RunState.WAITING_USER and run.process is not None:
+            held = HeldProcess.of(run.process, until=run.wait_deadline_at)
+        values = {
+            "skill": run.skill.id,
+            "skill_version": run.skill.version,
+            "skill_uploaded": run.skill.uploaded or None,
+            "labels": run.labels or None,
+            "from_run": run.origin,
+            "workdir": None if run.workdir is None else run.workdir.path,
+            "env_names": run.env_names or None,
+            "interactive_profile": run.profile,
+            "reply_required": run.options.interactive_require_user_reply if run.pending_interaction else None,
+            "held_process": held,
+        }
+        return super().of(run, **values, **given)
 
 
 class RunPage(Page[Run]):
     """Runs, newest first."""
-
-
-# Questions.
 
 
 class PendingQuestion(Interaction, omit_defaults=True):
@@ -248,23 +190,20 @@ class PendingQuestion(Interaction, omit_defaults=True):
     wait_deadline_at: Annotated[Moment | None, about("When the wait ends without an answer.")] = None
 
     @classmethod
-    def in_run(cls, run: runs.Run) -> Self:
+    def of(cls, source: Any = None, **given: Any) -> Self:
         """The question that a waiting run asks."""
-        assert run.pending_interaction is not None
-        return cls.of(
-            run.pending_interaction,
-            run_id=run.id,
-            skill=run.skill.id,
-            engine=run.engine,
-            summary=run.summary,
-            labels=run.labels or None,
-            interactive_profile=Profile.of(run.profile),
-            reply_required=run.options.interactive_require_user_reply,
-            wait_deadline_at=utc(run.wait_deadline_at),
-        )
-
-
-Counts = Iterable[tuple[str, int]]
+        run: runs.Run = source
+        values = {
+            "run_id": run.id,
+            "skill": run.skill.id,
+            "engine": run.engine,
+            "summary": run.summary,
+            "labels": run.labels or None,
+            "interactive_profile": run.profile,
+            "reply_required": run.options.interactive_require_user_reply,
+            "wait_deadline_at": run.wait_deadline_at,
+        }
+        return super().of(run.pending_interaction, **values, **given)
 
 
 class Inbox(Page[PendingQuestion]):
@@ -280,13 +219,6 @@ class Inbox(Page[PendingQuestion]):
         about("The number of questions on each engine, with all filters but `engine`.", {"scripted": 1}),
     ]
 
-    @classmethod
-    def of(
-        cls, waiting: Iterable[runs.Run], next_cursor: str | None, total: int, skills: Counts, engines: Counts
-    ) -> Self:
-        items = tuple(PendingQuestion.in_run(run) for run in waiting)
-        return cls(items=items, next_cursor=next_cursor, total=total, skills=dict(skills), engines=dict(engines))
-
 
 class ClosedQuestion(Interaction, omit_defaults=True):
     """A question that is no longer pending, with the run that asked it."""
@@ -299,16 +231,10 @@ class ClosedQuestion(Interaction, omit_defaults=True):
     state: Annotated[RunState, about("The current state of the run.", "succeeded")]
 
     @classmethod
-    def with_run(cls, closed: runs.ClosedQuestion) -> Self:
-        return cls.of(
-            closed.interaction,
-            run_id=closed.run_id,
-            skill=closed.skill,
-            engine=closed.engine,
-            summary=closed.summary,
-            labels=closed.labels or None,
-            state=closed.state,
-        )
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        names = ("run_id", "skill", "engine", "summary", "state")
+        about_run = {name: getattr(source, name) for name in names}
+        return super().of(source.interaction, **about_run, labels=source.labels or None, **given)
 
 
 class ClosedQuestionPage(Page[ClosedQuestion]):
@@ -323,10 +249,6 @@ class Event(Shape):
     type: Annotated[str, one_of(EventType), about("What happened.", "run.state")]
     at: Annotated[Moment, about("When it happened.")]
     data: Annotated[dict[str, Any], about("Depends on the type.", {"from": "queued", "to": "running"})]
-
-    @classmethod
-    def of(cls, event: events.Event) -> Self:
-        return cls(seq=event.seq, run_id=event.run_id, type=event.type, at=utc(event.at), data=event.data)
 
 
 class EventPage(Page[Event]):
@@ -355,24 +277,6 @@ class Result(Shape, omit_defaults=True):
     ] = None
 
     @classmethod
-    def of(
-        cls,
-        run: runs.Run,
-        data: Any,
-        artifacts: Iterable[Artifact],
-        changed: FoundChanges | None = None,
-        *,
-        more_artifacts: bool = False,
-    ) -> Self:
-        return cls(
-            status=run.state,
-            data=data,
-            warnings=_warnings(run),
-            error=RunError.of(run.error),
-            artifacts=tuple(artifacts),
-            more_artifacts=more_artifacts,
-            changes=Changes.of(changed),
-        )
-
-
-# Webhooks.
+    def of(cls, source: Any = None, **given: Any) -> Self:
+        run: runs.Run = source.run
+        return super().of(source, status=run.state, warnings=run.warnings, error=run.error, **given)

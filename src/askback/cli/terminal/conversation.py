@@ -29,7 +29,6 @@ from askback.core.runs import Run, RunState
 from askback.process.tree import Tree
 from askback.questions.typed_answers import read_answer, refusal
 from askback.text.formatting import count, printable, size
-from askback.wire import artifacts as artifact_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
 from askback.workspace.artifacts import ARTIFACTS_DIR
@@ -262,16 +261,15 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = await app.service.result(run.id)
     folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
-    files = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
     display.write(summary(run))
     for each in result.artifacts[:MAX_FILES]:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
     if len(result.artifacts) > MAX_FILES:
         display.write(f"  … more than {MAX_FILES} files; all are in {printable(str(folder))}")
-    for line in changes_lines(document.get("workdir"), artifact_wire.Changes.of(result.changes)):
+    sent = wire.Result.of(result)
+    for line in changes_lines(document.get("workdir"), sent.changes):
         display.write(f"  {line}")
-    more = result.more_artifacts
-    document |= plain(wire.Result.of(run, result.data, files, result.changes, more_artifacts=more))
+    document |= plain(sent)
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
     return Ending(run=run, exit_code=code, document=document)

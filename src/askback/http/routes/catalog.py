@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.background.pools import Pool
-from askback.core.access import AccessScope, Action
+from askback.core.access import Action
 from askback.core.errors import NotFound, RefusalCode
 from askback.fs.regular import open_below
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, changed, json_response
-from askback.http.problems import BODY, RequestCode
 from askback.http.routes.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download
-from askback.http.routing import Router
-from askback.skills.contents import PackageFile
+from askback.http.routing import ADMIN, READ, Router
 from askback.skills.library import Library, SkillListing
 from askback.skills.package import SkillPackage
 from askback.wire import server as wire
@@ -35,60 +33,44 @@ _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-s
 # Skills.
 
 
-@skills_router.add(
-    "GET /v1/skills",
-    "List skills",
-    scopes=(AccessScope.READ,),
-    returns=wire.SkillList,
-    description="All skills.",
-)
-async def list_skills(request: Request, context: Context) -> Response:
+@skills_router.add("GET /v1/skills", "List skills", READ)
+async def list_skills(request: Request, context: Context) -> wire.SkillList:
     """The skills that a run can name. A skill that cannot be run has a `problem`."""
-    found = await while_connected(request, context.pools.skills.run(_listings, context.service.skills))
-    return json_response(wire.SkillList(items=tuple(wire.Skill(**_fields(each)) for each in found)))
+    library = context.service.skills
+    listing = context.pools.skills.run(lambda: [*library.installed(), *library.in_folders()])
+    found = await while_connected(request, listing)
+    return wire.SkillList(items=tuple(wire.Skill(**_fields(each)) for each in found))
 
 
-@skills_router.add(
-    "GET /v1/skills/{skill_id}",
-    "Get a skill",
-    scopes=(AccessScope.READ,),
-    returns=wire.SkillDetails,
-    description="The skill.",
-    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
-)
-async def get_skill(request: Request, context: Context, *, skill_id: str) -> Response:
+@skills_router.add("GET /v1/skills/{skill_id}", "Get a skill", READ, refusals=(RefusalCode.SKILL_INVALID,))
+async def get_skill(request: Request, context: Context, *, skill_id: str) -> wire.SkillDetails:
     """The skill with its instructions and schemas."""
     package, listing = await context.pools.skills.run(_find, context.service.skills, skill_id)
     schemas = wire.SkillSchemas(
         input=package.input_schema, parameter=package.parameter_schema, output=package.output_schema
     )
-    return json_response(wire.SkillDetails(**_fields(listing), instructions=package.body, schemas=schemas))
+    return wire.SkillDetails(**_fields(listing), instructions=package.body, schemas=schemas)
 
 
 @skills_router.add(
-    "GET /v1/skills/{skill_id}/files",
-    "List the files of a skill",
-    scopes=(AccessScope.READ,),
-    returns=wire.SkillFileList,
-    description="All files.",
-    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_INVALID),
+    "GET /v1/skills/{skill_id}/files", "List the files of a skill", READ, refusals=(RefusalCode.SKILL_INVALID,)
 )
-async def list_skill_files(request: Request, context: Context, *, skill_id: str) -> Response:
+async def list_skill_files(request: Request, context: Context, *, skill_id: str) -> wire.SkillFileList:
     """The files of the version that new runs use, with their digests."""
-    listing = context.pools.skills.run(_contents, context.service.skills, skill_id)
+    library = context.service.skills
+    listing = context.pools.skills.run(lambda: library.contents(library.find(skill_id, paths=False)))
     found = await while_connected(request, listing)
-    items = tuple(wire.SkillFile(path=each.path, size=each.size, digest=each.digest) for each in found)
-    return json_response(wire.SkillFileList(items=items))
+    return wire.SkillFileList.of(items=found)
 
 
 @skills_router.add(
     "GET /v1/skills/{skill_id}/files/{path:any_path}",
     "Download a file of a skill",
-    scopes=(AccessScope.READ,),
+    READ,
     description="The file. The media type depends on its extension.",
     content={"*/*": BINARY},
     response_headers=ATTACHMENT,
-    refusals=(RefusalCode.SKILL_NOT_FOUND, RefusalCode.SKILL_FILE_NOT_FOUND, RefusalCode.SKILL_INVALID),
+    refusals=(RefusalCode.SKILL_FILE_NOT_FOUND, RefusalCode.SKILL_INVALID),
 )
 async def get_skill_file(request: Request, context: Context, *, skill_id: str, path: str) -> Response:
     """One file of the version that new runs use, as a download."""
@@ -99,16 +81,15 @@ async def get_skill_file(request: Request, context: Context, *, skill_id: str, p
 @skills_router.add(
     "POST /v1/skills",
     "Install a skill",
+    ADMIN,
     action=Action.SKILL_INSTALL,
-    scopes=(AccessScope.ADMIN,),
     raw_body=dict.fromkeys(_ZIPS, BINARY) | FORM_WITH_FILE,
-    returns=wire.Skill,
     status=HTTPStatus.CREATED,
     description="The skill. New runs use this version.",
     response_headers={"Location": "The path of the skill."},
-    refusals=(*BODY, RequestCode.REQUEST_INVALID, RefusalCode.SKILL_INVALID),
+    refusals=(RefusalCode.SKILL_INVALID,),
 )
-async def install_skill(request: Request, context: Context) -> Response:
+async def install_skill(request: Request, context: Context) -> Response | wire.Skill:
     """Install a skill from a zip file, sent as the body or as the form field `file`."""
     with tempfile.TemporaryDirectory(prefix="askback-skill-") as folder:
         path = Path(folder) / "skill.zip"
@@ -121,20 +102,11 @@ async def install_skill(request: Request, context: Context) -> Response:
     return json_response(wire.Skill(**_fields(listing)), HTTPStatus.CREATED, location)
 
 
-@skills_router.add(
-    "DELETE /v1/skills/{skill_id}",
-    "Delete a skill",
-    action=Action.SKILL_REMOVE,
-    scopes=(AccessScope.ADMIN,),
-    status=HTTPStatus.NO_CONTENT,
-    description="The skill is deleted.",
-    refusals=(RefusalCode.SKILL_NOT_FOUND,),
-)
-async def remove_skill(request: Request, context: Context, *, skill_id: str) -> Response:
+@skills_router.add("DELETE /v1/skills/{skill_id}", "Delete a skill", ADMIN, action=Action.SKILL_REMOVE)
+async def remove_skill(request: Request, context: Context, *, skill_id: str) -> None:
     """Delete all versions of a skill. Runs that use it are not affected."""
     await context.pools.skills.run(context.service.skills.remove, skill_id)
     changed(request, skill_id)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 async def _receive(request: Request, path: Path, pool: Pool) -> None:
@@ -153,18 +125,10 @@ async def _receive(request: Request, path: Path, pool: Pool) -> None:
                 await pool.run(target.write, chunk, admitted=True)
 
 
-def _listings(library: Library) -> list[SkillListing]:
-    return [*library.installed(), *library.in_folders()]
-
-
 def _find(library: Library, skill_id: str) -> tuple[SkillPackage, SkillListing]:
     """The package that a new run would use, and its entry in the list."""
     package = library.find(skill_id, paths=False)
     return package, library.listing(package)
-
-
-def _contents(library: Library, skill_id: str) -> tuple[PackageFile, ...]:
-    return library.contents(library.find(skill_id, paths=False))
 
 
 def _opened(library: Library, skill_id: str, path: str) -> BinaryIO:
@@ -196,39 +160,24 @@ def _fields(listing: SkillListing) -> dict[str, Any]:
 # Engines.
 
 
-@engines_router.add(
-    "GET /v1/engines",
-    "List engines",
-    scopes=(AccessScope.READ,),
-    returns=wire.EngineList,
-    description="All engines.",
-)
-async def list_engines(request: Request, context: Context) -> Response:
+@engines_router.add("GET /v1/engines", "List engines", READ)
+async def list_engines(request: Request, context: Context) -> wire.EngineList:
     """Every known engine: whether it is installed and signed in, its version, how its runs wait, and what to do."""
-    return json_response(wire.EngineList(items=tuple(await context.service.engines.views())))
+    return wire.EngineList(items=tuple(await context.service.engines.views()))
 
 
 @engines_router.add(
     "GET /v1/engines/{name}/models",
     "List the models of an engine",
-    scopes=(AccessScope.READ,),
-    returns=wire.EngineModels,
+    READ,
     description="The models, or why there is no list.",
-    refusals=(RefusalCode.ENGINE_UNKNOWN,),
 )
-async def list_models(request: Request, context: Context, *, name: str) -> Response:
+async def list_models(request: Request, context: Context, *, name: str) -> wire.EngineModels:
     """The models that a run on this engine can name, as its program lists them. The first call may take seconds."""
-    return json_response(await context.service.engines.models(name))
+    return await context.service.engines.models(name)
 
 
-@engines_router.add(
-    "GET /v1/workers",
-    "List workers",
-    scopes=(AccessScope.READ,),
-    whole_server=True,
-    returns=wire.WorkerList,
-    description="All workers.",
-)
-async def list_workers(request: Request, context: Context) -> Response:
+@engines_router.add("GET /v1/workers", "List workers", READ, whole_server=True)
+async def list_workers(request: Request, context: Context) -> wire.WorkerList:
     """The programs that execute runs: their machines, engines and slots. What they show is a few seconds old."""
-    return json_response(wire.WorkerList(items=tuple(await context.workers())))
+    return wire.WorkerList(items=tuple(await context.workers()))

@@ -15,19 +15,17 @@ from starlette.responses import Response, StreamingResponse
 
 from askback.access.grants import Grant
 from askback.background.pools import Pool
-from askback.core.access import AccessScope, Action
+from askback.core.access import Action
 from askback.core.errors import RefusalCode
 from askback.http.bodies import FORM, declared_length, form_file, while_connected
-from askback.http.context import Context, changed, json_response
-from askback.http.problems import BODY, RequestCode
-from askback.http.routing import Router
+from askback.http.context import Context, changed
+from askback.http.routing import ANSWER, READ, SUBMIT, Router
 from askback.wire import artifacts as artifact_wire
 from askback.wire.base import encode
 from askback.wire.requests import ArtifactQuery, DiffQuery, VersionQuery
 from askback.wire.server import Upload
 from askback.workspace import uploads
 from askback.workspace.artifacts import ArtifactPage
-from askback.workspace.versions import Version
 
 router = Router("files")
 
@@ -51,19 +49,17 @@ ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never shows
 @router.add(
     "POST /v1/uploads",
     "Upload a file",
+    SUBMIT,
+    ANSWER,
     action=Action.UPLOAD_CREATE,
-    scopes=(AccessScope.SUBMIT, AccessScope.ANSWER),
     raw_body=FORM_WITH_FILE,
-    returns=Upload,
     status=HTTPStatus.CREATED,
-    description="The upload.",
-    refusals=(*BODY, RequestCode.REQUEST_INVALID),
 )
-async def upload(request: Request, context: Context) -> Response:
+async def upload(request: Request, context: Context) -> Upload:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
     kept = await keep_upload(request, context)
     changed(request, kept.upload_id)
-    return json_response(Upload(upload_id=kept.upload_id, name=kept.name, size=kept.size), HTTPStatus.CREATED)
+    return Upload.of(kept)
 
 
 async def keep_upload(request: Request, context: Context) -> uploads.Upload:
@@ -87,16 +83,10 @@ def _upload_quota(grant: Grant, context: Context) -> int | None:
     return few if usual is None else min(few, usual)
 
 
-@router.add(
-    "GET /v1/runs/{run_id}/artifacts",
-    "List the artifacts of a run",
-    scopes=(AccessScope.READ,),
-    query=ArtifactQuery,
-    returns=artifact_wire.ArtifactList,
-    description="A page.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RequestCode.REQUEST_INVALID),
-)
-async def list_artifacts(request: Request, context: Context, *, run_id: str, query: ArtifactQuery) -> Response:
+@router.add("GET /v1/runs/{run_id}/artifacts", "List the artifacts of a run", READ)
+async def list_artifacts(
+    request: Request, context: Context, *, run_id: str, query: ArtifactQuery
+) -> Response | artifact_wire.ArtifactList:
     """The files that the run has produced so far, at most 100,000, with paths of 16 million characters in all."""
     page = await while_connected(request, context.service.artifact_page(run_id, int(query.cursor or 0), query.limit))
     text = await context.pools.files.run(_listed, page) if len(page.items) > _MANY else _listed(page)
@@ -106,39 +96,30 @@ async def list_artifacts(request: Request, context: Context, *, run_id: str, que
 @router.add(
     "GET /v1/runs/{run_id}/versions",
     "List the versions of an artifact",
-    scopes=(AccessScope.READ,),
-    query=VersionQuery,
-    returns=artifact_wire.VersionList,
-    description="All versions, oldest first.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND, RequestCode.REQUEST_INVALID),
+    READ,
+    refusals=(RefusalCode.ARTIFACT_NOT_FOUND,),
 )
-async def list_versions(request: Request, context: Context, *, run_id: str, query: VersionQuery) -> Response:
+async def list_versions(
+    request: Request, context: Context, *, run_id: str, query: VersionQuery
+) -> artifact_wire.VersionList:
     """The file as it was at the end of each turn that changed it."""
     found = await context.service.versions(run_id, query.path)
-    return json_response(artifact_wire.VersionList(items=tuple(_version(each) for each in found)))
+    return artifact_wire.VersionList.of(items=found)
 
 
 @router.add(
     "GET /v1/runs/{run_id}/diff",
     "Compare two versions of an artifact",
-    scopes=(AccessScope.READ,),
-    query=DiffQuery,
-    returns=artifact_wire.ArtifactDiff,
-    description="The difference.",
-    refusals=(
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.ARTIFACT_NOT_FOUND,
-        RefusalCode.INPUT_INVALID,
-        RequestCode.REQUEST_INVALID,
-    ),
+    READ,
+    refusals=(RefusalCode.ARTIFACT_NOT_FOUND, RefusalCode.INPUT_INVALID),
 )
-async def get_diff(request: Request, context: Context, *, run_id: str, query: DiffQuery) -> Response:
+async def get_diff(request: Request, context: Context, *, run_id: str, query: DiffQuery) -> artifact_wire.ArtifactDiff:
     """What has changed in a text file between the ends of two turns, or until now."""
     found = await context.service.diff(run_id, query.path, query.from_, query.to_turn)
     text = None if found is None else "".join(f"{line}\n" for line in found.lines)
     cut = found is not None and found.cut
     to: int | Literal["now"] = "now" if query.to_turn is None else query.to_turn
-    return json_response(artifact_wire.ArtifactDiff(path=query.path, from_=query.from_, to=to, diff=text, cut=cut))
+    return artifact_wire.ArtifactDiff(path=query.path, from_=query.from_, to=to, diff=text, cut=cut)
 
 
 class _AnyPath(PathConvertor):
@@ -153,11 +134,11 @@ register_url_convertor("any_path", _AnyPath())
 @router.add(
     "GET /v1/runs/{run_id}/artifacts/{path:any_path}",
     "Download an artifact",
-    scopes=(AccessScope.READ,),
+    READ,
     description="The file. The media type depends on its extension.",
     content={"*/*": BINARY},
     response_headers=ATTACHMENT,
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.ARTIFACT_NOT_FOUND),
+    refusals=(RefusalCode.ARTIFACT_NOT_FOUND,),
 )
 async def get_artifact(request: Request, context: Context, *, run_id: str, path: str) -> Response:
     """One file, as a download."""
@@ -168,11 +149,11 @@ async def get_artifact(request: Request, context: Context, *, run_id: str, path:
 @router.add(
     "GET /v1/runs/{run_id}/bundle",
     "Download all artifacts",
-    scopes=(AccessScope.READ,),
+    READ,
     description="A zip file.",
     content={"application/zip": BINARY},
     response_headers=ATTACHMENT,
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.BUNDLE_TOO_LARGE),
+    refusals=(RefusalCode.BUNDLE_TOO_LARGE,),
 )
 async def get_bundle(request: Request, context: Context, *, run_id: str) -> Response:
     """All files that the run has produced so far, as a zip file. At most `limits.bundle` and 50,000 files."""
@@ -196,14 +177,7 @@ async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
 
 
 def _listed(page: ArtifactPage) -> bytes:
-    items = tuple(artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in page.items)
-    return encode(artifact_wire.ArtifactList(items=items, next_cursor=None if page.end is None else str(page.end)))
-
-
-def _version(version: Version) -> artifact_wire.ArtifactVersion:
-    return artifact_wire.ArtifactVersion(
-        turn=version.turn, size=version.size, kept=version.kept, digest=version.digest, removed=version.removed
-    )
+    return encode(artifact_wire.ArtifactList.of(page, next_cursor=None if page.end is None else str(page.end)))
 
 
 def _media_type(name: str) -> str:

@@ -9,16 +9,15 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from askback.core.access import AccessScope, Action
+from askback.core.access import Action
 from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.labels import is_one_line
 from askback.core.runs import Run
 from askback.http.auth import actor_of, headers_of, host_of
-from askback.http.context import Context, changed, json_response
-from askback.http.problems import BODY, JSON_BODY, RequestCode
+from askback.http.context import Context, changed
 from askback.http.routes.files import FORM_WITH_FILE, keep_upload
-from askback.http.routing import Access, Router
+from askback.http.routing import ANSWER, READ, Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.runs.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
 from askback.store.base import InboxFilter
@@ -39,34 +38,26 @@ _INBOX_STREAM = {
 @router.add(
     "GET /v1/runs/{run_id}/interaction",
     "Get the pending question",
-    scopes=(AccessScope.READ, AccessScope.ANSWER),
-    returns=question_wire.Interaction,
+    READ,
+    ANSWER,
     description="The question.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.INTERACTION_NOT_FOUND),
+    refusals=(RefusalCode.INTERACTION_NOT_FOUND,),
 )
-async def get_question(request: Request, context: Context, *, run_id: str) -> Response:
+async def get_question(request: Request, context: Context, *, run_id: str) -> question_wire.Interaction:
     """The pending question. 404 if there is none."""
-    return json_response(question_wire.Interaction.of(_pending(await context.service.store.get(run_id))))
+    return question_wire.Interaction.of(_pending(await context.service.store.get(run_id)))
 
 
 @router.add(
     "POST /v1/runs/{run_id}/interaction/reply",
     "Answer the pending question",
+    ANSWER,
     action=Action.INTERACTION_REPLY,
-    scopes=(AccessScope.ANSWER,),
-    body=Reply,
-    returns=wire.Run,
     status=HTTPStatus.ACCEPTED,
     description="The run, which continues.",
-    refusals=(
-        *JSON_BODY,
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.UPLOAD_NOT_FOUND,
-        RefusalCode.INTERACTION_NOT_PENDING,
-        RefusalCode.REPLY_INVALID,
-    ),
+    refusals=(RefusalCode.UPLOAD_NOT_FOUND, RefusalCode.INTERACTION_NOT_PENDING, RefusalCode.REPLY_INVALID),
 )
-async def reply(request: Request, context: Context, *, run_id: str, body: Reply) -> Response:
+async def reply(request: Request, context: Context, *, run_id: str, body: Reply) -> wire.Run:
     """Answer the question. The run changes from `waiting_user` to `queued`, or to `running` if its process was kept.
 
     409 if the question is not pending. 422 if the answer is invalid: the run continues to wait.
@@ -77,36 +68,18 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
         await context.note_use(files.values(), run)
     else:
         run = await context.service.reply(run_id, body.response, body.interaction_id, by=actor_of(request))
-    return json_response(context.run(run), HTTPStatus.ACCEPTED)
+    return context.run(run)
 
 
-@router.add(
-    "GET /v1/runs/{run_id}/interactions",
-    "List the questions of a run",
-    scopes=(AccessScope.READ,),
-    returns=question_wire.InteractionList,
-    description="All questions.",
-    refusals=(RefusalCode.RUN_NOT_FOUND,),
-)
-async def list_questions(request: Request, context: Context, *, run_id: str) -> Response:
+@router.add("GET /v1/runs/{run_id}/interactions", "List the questions of a run", READ)
+async def list_questions(request: Request, context: Context, *, run_id: str) -> question_wire.InteractionList:
     """All questions of the run with their outcomes, in the order in which they were asked."""
     asked = await context.service.store.interactions(run_id)
-    return json_response(
-        question_wire.InteractionList(items=tuple(question_wire.Interaction.of(each) for each in asked))
-    )
+    return question_wire.InteractionList.of(items=asked)
 
 
-@router.add(
-    "GET /v1/inbox",
-    "List all pending questions",
-    scopes=(AccessScope.READ, AccessScope.ANSWER),
-    query=InboxQuery,
-    returns=wire.Inbox,
-    description="A page, or a stream.",
-    content=_INBOX_STREAM,
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
-)
-async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Response:
+@router.add("GET /v1/inbox", "List all pending questions", READ, ANSWER, content=_INBOX_STREAM)
+async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Response | wire.Inbox:
     """The pending questions of all runs.
 
     With `Accept: text/event-stream`, the 200 oldest questions are sent at once, and again whenever any question is asked
@@ -117,23 +90,14 @@ async def inbox(request: Request, context: Context, *, query: InboxQuery) -> Res
         return EventStream(context.streams, pages, request.scope["grant"].name, context.streams.encoded_inbox)
     where = InboxFilter(skill=query.skill, engine=query.engine, words=query.q or "")
     page = await context.labelled(query.label).inbox(query.cursor, query.limit, where, query.order)
-    return json_response(page.shown())
+    return page.shown()
 
 
-@router.add(
-    "GET /v1/interactions",
-    "List the closed questions of all runs",
-    scopes=(AccessScope.READ,),
-    query=LabelledPageQuery,
-    returns=wire.ClosedQuestionPage,
-    description="A page.",
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
-)
-async def closed_questions(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
+@router.add("GET /v1/interactions", "List the closed questions of all runs", READ)
+async def closed_questions(request: Request, context: Context, *, query: LabelledPageQuery) -> wire.ClosedQuestionPage:
     """The questions that were answered or closed in another way, the last closed first. The inbox has the others."""
     page = await context.labelled(query.label).store.closed_questions(query.cursor, query.limit)
-    items = tuple(wire.ClosedQuestion.with_run(each) for each in page.items)
-    return json_response(wire.ClosedQuestionPage(items=items, next_cursor=page.next_cursor))
+    return wire.ClosedQuestionPage.of(page)
 
 
 # Links: created and revoked with a token.
@@ -142,21 +106,12 @@ async def closed_questions(request: Request, context: Context, *, query: Labelle
 @router.add(
     "POST /v1/runs/{run_id}/interaction/link",
     "Create a link to the pending question",
+    ANSWER,
     action=Action.LINK_CREATE,
-    scopes=(AccessScope.ANSWER,),
-    body=LinkCreate,
-    returns=question_wire.Link,
     status=HTTPStatus.CREATED,
-    description="The link.",
-    refusals=(
-        *JSON_BODY,
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.INTERACTION_NOT_FOUND,
-        RefusalCode.INPUT_INVALID,
-        RefusalCode.STATE_UNSUITABLE,
-    ),
+    refusals=(RefusalCode.INTERACTION_NOT_FOUND, RefusalCode.INPUT_INVALID, RefusalCode.STATE_UNSUITABLE),
 )
-async def make_link(request: Request, context: Context, *, run_id: str, body: LinkCreate) -> Response:
+async def make_link(request: Request, context: Context, *, run_id: str, body: LinkCreate) -> question_wire.Link:
     """A link that lets its holder read and answer the pending question, and nothing else.
 
     It ends when it expires or is revoked, when the question is closed, and when the token that created it is revoked.
@@ -170,61 +125,38 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
     changed(request, kept.id, run_id=run_id, interaction_id=pending.interaction_id)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
-    return json_response(question_wire.Link(id=kept.id, url=url, expires_at=expires), HTTPStatus.CREATED)
+    return question_wire.Link(id=kept.id, url=url, expires_at=expires)
 
 
-@router.add(
-    "GET /v1/runs/{run_id}/interaction/links",
-    "List the links to the pending question",
-    scopes=(AccessScope.ANSWER,),
-    returns=question_wire.LinkList,
-    description="All links.",
-    refusals=(RefusalCode.RUN_NOT_FOUND,),
-)
-async def list_links(request: Request, context: Context, *, run_id: str) -> Response:
+@router.add("GET /v1/runs/{run_id}/interaction/links", "List the links to the pending question", ANSWER)
+async def list_links(request: Request, context: Context, *, run_id: str) -> question_wire.LinkList:
     """The valid links, oldest first. Empty if no question is pending."""
-    items = tuple(
-        question_wire.ListedLink(
-            id=each.id,
-            interaction_id=each.interaction_id,
-            token=each.token,
-            recipient=each.recipient,
-            created_at=each.created_at,
-            expires_at=each.expires_at,
-        )
-        for each in await _links(request, context, run_id)
-    )
-    return json_response(question_wire.LinkList(items=items))
+    return question_wire.LinkList.of(items=await _links(request, context, run_id))
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links",
     "Revoke all links to the pending question",
+    ANSWER,
     action=Action.LINK_REVOKE,
-    scopes=(AccessScope.ANSWER,),
-    status=HTTPStatus.NO_CONTENT,
-    description="The links are revoked.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
+    refusals=(RefusalCode.LINK_NOT_FOUND,),
 )
-async def revoke_links(request: Request, context: Context, *, run_id: str) -> Response:
+async def revoke_links(request: Request, context: Context, *, run_id: str) -> None:
     """Revoke every link to the pending question. Takes effect at once."""
-    return await _revoke(request, context, run_id, [each.id for each in await _links(request, context, run_id)])
+    await _revoke(request, context, run_id, [each.id for each in await _links(request, context, run_id)])
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}/interaction/links/{link_id}",
     "Revoke a link",
+    ANSWER,
     action=Action.LINK_REVOKE,
-    scopes=(AccessScope.ANSWER,),
-    status=HTTPStatus.NO_CONTENT,
-    description="The link is revoked.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.LINK_NOT_FOUND),
 )
-async def revoke_link(request: Request, context: Context, *, run_id: str, link_id: str) -> Response:
+async def revoke_link(request: Request, context: Context, *, run_id: str, link_id: str) -> None:
     """Revoke one link to the pending question. Takes effect at once."""
     if link_id not in [each.id for each in await _links(request, context, run_id)]:
         raise NotFound(RefusalCode.LINK_NOT_FOUND, f"the question has no link {link_id!r}")
-    return await _revoke(request, context, run_id, [link_id])
+    await _revoke(request, context, run_id, [link_id])
 
 
 async def _links(request: Request, context: Context, run_id: str) -> list[StoredLink]:
@@ -237,29 +169,17 @@ async def _links(request: Request, context: Context, run_id: str) -> list[Stored
     return [each for each in found if not grant.labels or each.token_digest == grant.token_digest]
 
 
-async def _revoke(request: Request, context: Context, run_id: str, ids: list[str]) -> Response:
+async def _revoke(request: Request, context: Context, run_id: str, ids: list[str]) -> None:
     if ids:
         await asyncio.to_thread(context.links.revoke, run_id, ids)
         changed(request, ", ".join(ids), run_id=run_id)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 # Links: used without a token.
 
 
-@router.add(
-    "GET /v1/answers/{link}",
-    "Get the question of a link",
-    access=Access.LINK,
-    returns=question_wire.Interaction,
-    description="The question.",
-    refusals=(
-        RefusalCode.INTERACTION_NOT_PENDING,
-        RefusalCode.INTERACTION_NOT_FOUND,
-        RefusalCode.RUN_NOT_FOUND,
-    ),
-)
-async def linked_question(request: Request, context: Context, *, link: str) -> Response:
+@router.add("GET /v1/answers/{link}", "Get the question of a link", access=Access.LINK, description="The question.")
+async def linked_question(request: Request, context: Context, *, link: str) -> Response | question_wire.Interaction:
     """The question of the link. Requires no token. 401 if the link is expired, revoked or forged.
 
     A browser is redirected to a page where the question can be answered.
@@ -268,7 +188,7 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
         query = request.url.query
         return RedirectResponse(f"{ANSWER_PAGE}{link}{'?' if query else ''}{query}", HTTPStatus.SEE_OTHER)
     held: Link = request.scope["grant"].link
-    return json_response(question_wire.Interaction.of(await _linked(context, held)))
+    return question_wire.Interaction.of(await _linked(context, held))
 
 
 @router.add(
@@ -276,19 +196,13 @@ async def linked_question(request: Request, context: Context, *, link: str) -> R
     "Answer the question of a link",
     action=Action.INTERACTION_REPLY,
     access=Access.LINK,
-    body=LinkedReply,
-    returns=question_wire.Interaction,
     status=HTTPStatus.ACCEPTED,
     description="The question with its answer.",
-    refusals=(
-        *JSON_BODY,
-        RefusalCode.INTERACTION_NOT_PENDING,
-        RefusalCode.INTERACTION_NOT_FOUND,
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.REPLY_INVALID,
-    ),
+    refusals=(RefusalCode.REPLY_INVALID,),
 )
-async def linked_reply(request: Request, context: Context, *, link: str, body: LinkedReply) -> Response:
+async def linked_reply(
+    request: Request, context: Context, *, link: str, body: LinkedReply
+) -> question_wire.Interaction:
     """Answer the question of the link. Requires no token. 401 if the link is expired, revoked or forged."""
     held: Link = request.scope["grant"].link
     await _linked(context, held)
@@ -302,19 +216,11 @@ async def linked_reply(request: Request, context: Context, *, link: str, body: L
     action=Action.INTERACTION_REPLY,
     access=Access.LINK,
     raw_body=FORM_WITH_FILE,
-    returns=question_wire.Interaction,
     status=HTTPStatus.ACCEPTED,
     description="The question with its answer.",
-    refusals=(
-        *BODY,
-        RequestCode.REQUEST_INVALID,
-        RefusalCode.INTERACTION_NOT_PENDING,
-        RefusalCode.INTERACTION_NOT_FOUND,
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.REPLY_INVALID,
-    ),
+    refusals=(RefusalCode.REPLY_INVALID,),
 )
-async def linked_file(request: Request, context: Context, *, link: str) -> Response:
+async def linked_file(request: Request, context: Context, *, link: str) -> question_wire.Interaction:
     """Answer the question of the link with a file. Requires no token. The limits are those of an upload."""
     held: Link = request.scope["grant"].link
     # Before the file is received.
@@ -330,10 +236,10 @@ async def linked_file(request: Request, context: Context, *, link: str) -> Respo
     return await _answered(context, held)
 
 
-async def _answered(context: Context, held: Link) -> Response:
+async def _answered(context: Context, held: Link) -> question_wire.Interaction:
     asked = await context.service.store.interactions(held.run_id)
     answered = next(each for each in asked if each.interaction_id == held.interaction_id)
-    return json_response(question_wire.Interaction.of(answered), HTTPStatus.ACCEPTED)
+    return question_wire.Interaction.of(answered)
 
 
 async def _linked(context: Context, link: Link) -> Interaction:

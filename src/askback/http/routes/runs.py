@@ -12,18 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.access import AccessScope, Action
+from askback.core.access import Action
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run
 from askback.http.auth import actor_of
 from askback.http.bodies import while_connected
 from askback.http.context import Context, json_response
-from askback.http.problems import JSON_BODY, RequestCode
-from askback.http.routing import Router
+from askback.http.problems import RequestCode
+from askback.http.routing import READ, SUBMIT, Router
 from askback.http.streams import EventStream, wants_stream
-from askback.runs.service import Result
-from askback.store.base import DeliveryPage, RunFilter
-from askback.wire import artifacts as artifact_wire
+from askback.store.base import RunFilter
 from askback.wire import deliveries as delivery_wire
 from askback.wire import runs as wire
 from askback.wire.base import encode
@@ -64,16 +62,12 @@ _RUN_STREAM = {
 @router.add(
     "POST /v1/runs",
     "Create a run",
+    SUBMIT,
     action=Action.RUN_SUBMIT,
-    scopes=(AccessScope.SUBMIT,),
-    headers=RunCreateHeaders,
-    body=RunCreate,
-    returns=wire.Run,
     status=HTTPStatus.CREATED,
     description="The queued run.",
     response_headers={"Location": "The path of the run."},
     refusals=(
-        *JSON_BODY,
         RefusalCode.INPUT_INVALID,
         RefusalCode.SKILL_INVALID,
         RefusalCode.SKILL_NOT_FOUND,
@@ -91,7 +85,9 @@ _RUN_STREAM = {
         RefusalCode.WORKDIR_IN_USE,
     ),
 )
-async def create_run(request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate) -> Response:
+async def create_run(
+    request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate
+) -> Response | wire.Run:
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers, request.scope["grant"], actor_of(request))
     run = await context.service.submit(submission)
@@ -99,17 +95,8 @@ async def create_run(request: Request, context: Context, *, headers: RunCreateHe
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 
-@router.add(
-    "GET /v1/runs",
-    "List runs",
-    scopes=(AccessScope.READ,),
-    query=RunQuery,
-    returns=wire.RunPage,
-    description="A page, or a stream.",
-    content=_RUN_STREAM,
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RequestCode.TOO_MANY_STREAMS),
-)
-async def list_runs(request: Request, context: Context, *, query: RunQuery) -> Response:
+@router.add("GET /v1/runs", "List runs", READ, content=_RUN_STREAM)
+async def list_runs(request: Request, context: Context, *, query: RunQuery) -> Response | wire.RunPage:
     """Runs, newest first.
 
     With `Accept: text/event-stream`, every run of that skill and engine, and with those labels, is sent when it is created and whenever its
@@ -124,22 +111,21 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
         return await _changes(request, context, query, wanted)
     page = await context.labelled(query.label).store.list_runs(wanted, query.cursor, query.limit)
     items = tuple(context.run(run) for run in page.items)
-    return json_response(wire.RunPage(items=items, next_cursor=page.next_cursor))
+    return wire.RunPage(items=items, next_cursor=page.next_cursor)
 
 
 @router.add(
     "GET /v1/runs/{run_id}",
     "Get a run",
-    scopes=(AccessScope.READ,),
-    query=RunWait,
-    headers=RunHeaders,
-    returns=wire.Run,
+    READ,
     description="The run.",
     empty_statuses={HTTPStatus.NOT_MODIFIED: "The run is still as in `If-None-Match`."},
     response_headers={"ETag": "Changes with the run."},
-    refusals=(RefusalCode.RUN_NOT_FOUND, RequestCode.REQUEST_INVALID, RequestCode.TOO_MANY_STREAMS),
+    refusals=(RequestCode.TOO_MANY_STREAMS,),
 )
-async def get_run(request: Request, context: Context, *, run_id: str, query: RunWait, headers: RunHeaders) -> Response:
+async def get_run(
+    request: Request, context: Context, *, run_id: str, query: RunWait, headers: RunHeaders
+) -> Response | wire.Run:
     """The run: its state, its input, its pending question, its deadline, its error.
 
     With `wait` the response is delayed until the run has changed, for clients that do not read event streams. A request
@@ -177,82 +163,53 @@ def _versions(if_none_match: str | None) -> frozenset[str]:
 @router.add(
     "POST /v1/runs/{run_id}/cancel",
     "Cancel a run",
+    SUBMIT,
     action=Action.RUN_CANCEL,
-    scopes=(AccessScope.SUBMIT,),
-    returns=wire.Run,
     status=HTTPStatus.ACCEPTED,
     description="The run, which is or will be canceled.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_FINAL, RequestCode.BODY_TOO_LARGE),
+    refusals=(RefusalCode.RUN_FINAL, RequestCode.BODY_TOO_LARGE),
 )
-async def cancel_run(request: Request, context: Context, *, run_id: str) -> Response:
+async def cancel_run(request: Request, context: Context, *, run_id: str) -> wire.Run:
     """Cancel the run. It becomes `canceled` when all processes of its engine have ended. 409 if it is already final."""
-    return json_response(context.run(await context.service.cancel(run_id, by=actor_of(request))), HTTPStatus.ACCEPTED)
+    return context.run(await context.service.cancel(run_id, by=actor_of(request)))
 
 
 @router.add(
     "DELETE /v1/runs/{run_id}",
     "Delete a run",
+    SUBMIT,
     action=Action.RUN_DELETE,
-    scopes=(AccessScope.SUBMIT,),
-    status=HTTPStatus.NO_CONTENT,
-    description="The run is deleted.",
-    refusals=(
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.RUN_NOT_FINAL,
-        RefusalCode.FILES_UNREMOVABLE,
-        RequestCode.BODY_TOO_LARGE,
-    ),
+    refusals=(RefusalCode.RUN_NOT_FINAL, RefusalCode.FILES_UNREMOVABLE, RequestCode.BODY_TOO_LARGE),
 )
-async def delete_run(request: Request, context: Context, *, run_id: str) -> Response:
+async def delete_run(request: Request, context: Context, *, run_id: str) -> None:
     """Delete the run with everything that belongs to it: its files, events, questions, links, the notifications that were
     not sent yet, and the uploads that no other run has used. 409 until it is final.
     """
     await context.service.delete(run_id, by=actor_of(request))
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.add(
     "GET /v1/runs/{run_id}/result",
     "Get the result",
-    scopes=(AccessScope.READ,),
-    returns=wire.Result,
-    description="The result.",
-    refusals=(RefusalCode.RUN_NOT_FOUND, RefusalCode.RUN_NOT_FINAL),
+    READ,
+    refusals=(RefusalCode.RUN_NOT_FINAL,),
 )
-async def get_result(request: Request, context: Context, *, run_id: str) -> Response:
+async def get_result(request: Request, context: Context, *, run_id: str) -> Response | wire.Result:
     """The result of the run. 409 until it is final."""
     result = await context.service.result(run_id)
-    return Response(await context.pools.files.run(_encoded, result), media_type="application/json")
-
-
-def _encoded(result: Result) -> bytes:
-    artifacts = [artifact_wire.Artifact(path=each.path, size=each.size, turn=each.turn) for each in result.artifacts]
-    more = result.more_artifacts
-    return encode(wire.Result.of(result.run, result.data, artifacts, result.changes, more_artifacts=more))
+    text = await context.pools.files.run(lambda: encode(wire.Result.of(result)))
+    return Response(text, media_type="application/json")
 
 
 # Streams.
 
 
 @router.add(
-    "GET /v1/runs/{run_id}/events",
-    "Follow a run",
-    scopes=(AccessScope.READ,),
-    query=EventQuery,
-    headers=EventHeaders,
-    returns=wire.EventPage,
-    description="A page, or a stream.",
-    content=_EVENT_STREAM,
-    refusals=(
-        RefusalCode.RUN_NOT_FOUND,
-        RefusalCode.INPUT_INVALID,
-        RequestCode.REQUEST_INVALID,
-        RequestCode.TOO_MANY_STREAMS,
-    ),
+    "GET /v1/runs/{run_id}/events", "Follow a run", READ, content=_EVENT_STREAM, refusals=(RefusalCode.INPUT_INVALID,)
 )
 async def get_events(
     request: Request, context: Context, *, run_id: str, query: EventQuery, headers: EventHeaders
-) -> Response:
+) -> Response | wire.EventPage:
     """The events of the run, as a page of JSON.
 
     With `Accept: text/event-stream`, they are a stream: first the past events, then new ones until the run is final. The
@@ -261,8 +218,7 @@ async def get_events(
     await context.service.store.get(run_id)
     if not wants_stream(request.headers.get("accept", "")):
         events = await context.service.store.events(run_id, query.after, query.limit)
-        items = tuple(wire.Event.of(event) for event in events)
-        return json_response(wire.EventPage(items=items, next_cursor=str(events[-1].seq) if events.more else None))
+        return wire.EventPage.of(items=events, next_cursor=str(events[-1].seq) if events.more else None)
     after = query.after if headers.last_event_id is None else _seq(headers.last_event_id)
     events_after = context.service.follow_many(run_id, after)
     return EventStream(context.streams, events_after, request.scope["grant"].name, context.streams.encoded)
@@ -294,38 +250,22 @@ def _seq(text: str) -> int:
 # Deliveries.
 
 
-@deliveries_router.add(
-    "GET /v1/deliveries",
-    "List deliveries",
-    scopes=(AccessScope.READ,),
-    query=LabelledPageQuery,
-    returns=delivery_wire.DeliveryPage,
-    description="A page.",
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
-)
-async def list_deliveries(request: Request, context: Context, *, query: LabelledPageQuery) -> Response:
+@deliveries_router.add("GET /v1/deliveries", "List deliveries", READ)
+async def list_deliveries(
+    request: Request, context: Context, *, query: LabelledPageQuery
+) -> delivery_wire.DeliveryPage:
     """Deliveries to webhooks, both done and due, newest first. Devices of other tokens are shown to an admin alone. A token that
     is restricted to labels sees the webhooks that came with its runs.
     """
     store, view = context.labelled(query.label).store, context.deliveries_seen_by(request.scope["grant"])
-    return _deliveries(await store.deliveries(None, query.cursor, query.limit, view=view))
+    return delivery_wire.DeliveryPage.of(await store.deliveries(None, query.cursor, query.limit, view=view))
 
 
-@deliveries_router.add(
-    "GET /v1/runs/{run_id}/deliveries",
-    "List the deliveries of a run",
-    scopes=(AccessScope.READ,),
-    query=PageQuery,
-    returns=delivery_wire.DeliveryPage,
-    description="A page.",
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID, RefusalCode.RUN_NOT_FOUND),
-)
-async def list_run_deliveries(request: Request, context: Context, *, run_id: str, query: PageQuery) -> Response:
+@deliveries_router.add("GET /v1/runs/{run_id}/deliveries", "List the deliveries of a run", READ)
+async def list_run_deliveries(
+    request: Request, context: Context, *, run_id: str, query: PageQuery
+) -> delivery_wire.DeliveryPage:
     """Deliveries to webhooks about one run, both done and due, newest first: those that `GET /v1/deliveries` shows."""
     view = context.deliveries_seen_by(request.scope["grant"])
-    return _deliveries(await context.service.store.deliveries(run_id, query.cursor, query.limit, view=view))
-
-
-def _deliveries(page: DeliveryPage) -> Response:
-    items = tuple(delivery_wire.Delivery.of(each) for each in page.items)
-    return json_response(delivery_wire.DeliveryPage(items=items, next_cursor=page.next_cursor))
+    page = await context.service.store.deliveries(run_id, query.cursor, query.limit, view=view)
+    return delivery_wire.DeliveryPage.of(page)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import timedelta
 from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.access import AccessScope
-from askback.core.errors import RefusalCode
-from askback.core.runs import RunState, Usage
+from askback.core.runs import RunState
 from askback.http.context import Context, json_response
-from askback.http.problems import RequestCode
-from askback.http.routing import Access, Router
+from askback.http.routing import ADMIN, READ, Access, Router
 from askback.runs.service import Service
 from askback.store.audit_log import AuditFilter
 from askback.store.base import Finished, RunStats
 from askback.telemetry.metrics import CONTENT_TYPE
-from askback.wire import runs as run_wire
 from askback.wire import server as wire
-from askback.wire.access import AuditEntry, AuditEntryPage
+from askback.wire.access import AuditEntryPage
 from askback.wire.requests import AuditQuery, StatisticsQuery
 
 router = Router("server")
@@ -32,11 +28,10 @@ audit_router = Router("audit")
     "GET /healthz",
     "Health",
     access=Access.NOTHING,
-    returns=wire.Health,
     description="The server is healthy.",
     other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not healthy; see `status`."},
 )
-async def health(request: Request, context: Context) -> Response:
+async def health(request: Request, context: Context) -> Response | wire.Health:
     """The state of the server. Requires no token."""
     found = await context.health()
     return json_response(found, HTTPStatus.OK if found.status == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -46,11 +41,10 @@ async def health(request: Request, context: Context) -> Response:
     "GET /readyz",
     "Readiness",
     access=Access.NOTHING,
-    returns=wire.Readiness,
     description="The server is ready.",
     other_statuses={HTTPStatus.SERVICE_UNAVAILABLE: "The server is not ready; see the fields."},
 )
-async def readiness(request: Request, context: Context) -> Response:
+async def readiness(request: Request, context: Context) -> Response | wire.Readiness:
     """Whether a load balancer should send requests to this server. Requires no token."""
     found = await context.readiness()
     return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -59,7 +53,7 @@ async def readiness(request: Request, context: Context) -> Response:
 @router.add(
     "GET /metrics",
     "Metrics",
-    scopes=(AccessScope.READ,),
+    READ,
     whole_server=True,
     description="Metrics in the Prometheus text format.",
     content={"text/plain": {"schema": {"type": "string"}, "example": "askback_slots 4.0\n"}},
@@ -70,22 +64,14 @@ async def metrics(request: Request, context: Context) -> Response:
     return Response(context.metrics.text(), media_type=CONTENT_TYPE)
 
 
-@router.add(
-    "GET /v1/stats",
-    "Statistics",
-    scopes=(AccessScope.READ,),
-    query=StatisticsQuery,
-    returns=wire.Statistics,
-    description="The statistics.",
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
-)
-async def get_statistics(request: Request, context: Context, *, query: StatisticsQuery) -> Response:
+@router.add("GET /v1/stats", "Statistics", READ)
+async def get_statistics(request: Request, context: Context, *, query: StatisticsQuery) -> wire.Statistics:
     """Runs, failures and tokens by day, skill and engine, how long answers took, and what waits now.
 
     A run counts on the UTC day on which it ended, also after it was deleted. With `label`, and for a token that is
     restricted to labels, deleted runs do not count.
     """
-    return json_response(await statistics(context.labelled(query.label), query.days))
+    return await statistics(context.labelled(query.label), query.days)
 
 
 async def statistics(service: Service, days: int) -> wire.Statistics:
@@ -117,54 +103,19 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 def _days(stats: RunStats) -> tuple[wire.DayStats, ...]:
     """Every day, also those on which no run ended."""
     length = (stats.last - stats.first).days + 1
-    return tuple(_day(stats, stats.first + timedelta(days=number)) for number in range(length))
-
-
-def _day(stats: RunStats, day: date) -> wire.DayStats:
-    finished = stats.days.get(day, Finished())
-    return wire.DayStats(
-        date=day,
-        succeeded=finished.succeeded,
-        failed=finished.failed,
-        canceled=finished.canceled,
-        failures=dict(stats.failures.get(day, {})),
-        usage=_usage(finished.usage),
+    days = [stats.first + timedelta(days=number) for number in range(length)]
+    return tuple(
+        wire.DayStats.of(stats.days.get(day, Finished()), date=day, failures=dict(stats.failures.get(day, {})))
+        for day in days
     )
 
 
 def _named(found: Mapping[str, Finished]) -> tuple[wire.NamedStats, ...]:
-    return tuple(
-        wire.NamedStats(
-            name=name,
-            succeeded=each.succeeded,
-            failed=each.failed,
-            canceled=each.canceled,
-            usage=_usage(each.usage),
-        )
-        for name, each in found.items()
-    )
+    return tuple(wire.NamedStats.of(each, name=name) for name, each in found.items())
 
 
-def _usage(usage: Usage) -> run_wire.Usage:
-    return run_wire.Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        total_tokens=usage.total_tokens,
-    )
-
-
-@audit_router.add(
-    "GET /v1/audit",
-    "Read the audit log",
-    scopes=(AccessScope.ADMIN,),
-    query=AuditQuery,
-    returns=AuditEntryPage,
-    description="A page.",
-    refusals=(RequestCode.REQUEST_INVALID, RefusalCode.INPUT_INVALID),
-    whole_server=True,
-)
-async def list_entries(request: Request, context: Context, *, query: AuditQuery) -> Response:
+@audit_router.add("GET /v1/audit", "Read the audit log", ADMIN, whole_server=True)
+async def list_entries(request: Request, context: Context, *, query: AuditQuery) -> AuditEntryPage:
     """Every write by a person or a program, newest first: who, through which channel, when and what.
 
     What was refused, and what Askback does by itself, is not in the log. Entries outlive their run; see
@@ -177,6 +128,4 @@ async def list_entries(request: Request, context: Context, *, query: AuditQuery)
         since=query.since,
         until=query.until,
     )
-    page = await context.audit.store.audit_entries(where, query.cursor, query.limit)
-    items = tuple(AuditEntry.of(each) for each in page.items)
-    return json_response(AuditEntryPage(items=items, next_cursor=page.next_cursor))
+    return AuditEntryPage.of(await context.audit.store.audit_entries(where, query.cursor, query.limit))

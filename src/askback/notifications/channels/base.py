@@ -86,7 +86,7 @@ class DueMessage:
             id=delivery.id,
             at=self.at,
             notice=replace(notice, title=reminder_prefix(self.due, self.at) + notice.title),
-            document=Notification.of(self.due, answer_url),
+            document=Notification.of(self.due, answer_url=answer_url),
         )
 
 
