@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from askback.http.protocol import MAX_HEAD_BYTES
-from askback.web.app import _PAGES
+from askback.web.app import PAGES
 from askback.workspace.artifacts import MAX_NAMES, PAGE_NAMES
 from support.api import PATIENCE_SEC, operations, over, reach, start
 from support.data_folder import World
@@ -194,7 +194,7 @@ def requests(run_id: str) -> Iterator[tuple[str, str]]:
             if each["in"] == "query":
                 for value in longest(each["schema"]):
                     yield method, f"{filled(path, 'none')}?{each['name']}={quote(value)}"
-    for page in _PAGES:
+    for page in PAGES:
         path = filled(page.path, run_id)
         yield "GET", path
         for name in ("q", "label", "cursor", "path", "from", "to", "days", "skill", "again", "actor", "state"):

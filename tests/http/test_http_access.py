@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.access.grants import TokenDirectory
-from askback.access.tokens import Tokens
+from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import AccessScope
 from askback.core.errors import Unavailable
 from askback.fs.atomic import write_private
@@ -282,7 +281,7 @@ def test_a_broken_file_of_tokens_lets_nobody_in_and_is_not_overwritten(tmp_path:
     tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
     for broken in (b"", b"{", b'[{"name": 1}]', b"\xff"):
         path.write_bytes(broken)
-        assert TokenDirectory(token="own", further=tokens.find, further_digests=tokens.digests)("other") is None
+        assert TokenDirectory(token="own", api_tokens=tokens)("other") is None
         with pytest.raises(Unavailable, match=r"tokens\.json"):
             tokens.make("app", (AccessScope.READ,), None)
         assert path.read_bytes() == broken

@@ -12,8 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.access.token_uses import TokenUses
-from askback.access.tokens import Token
+from askback.access.tokens import Token, TokenUses
 from askback.core.access import AccessScope
 from askback.core.actors import Channel
 from askback.fs.records import FileRecords

@@ -361,7 +361,7 @@ def test_a_stream_filters_by_labels(case: Case, path: str) -> None:
 
 # Pages.
 
-PAGES = sorted({page.path for module in web._MODULES for page in module.PAGES if not page.by_link})
+PAGES = sorted({page.path for page in web.PAGES if not page.by_link})
 PAGE_QUERIES = [
     "",
     f"?path={MARK}.txt",

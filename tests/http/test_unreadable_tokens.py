@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from askback.access.grants import TokenDirectory, digest
+from askback.access.grants import digest
 from askback.access.push_subscriptions import Subscription, Subscriptions
 from askback.access.push_subscriptions import digest as digest_of_endpoint
 from askback.access.sessions import Invitations, Sessions
-from askback.access.token_uses import TokenUses
-from askback.access.tokens import Tokens
+from askback.access.tokens import TokenDirectory, Tokens, TokenUses
 from askback.app.notifications import make_links, make_tokens
 from askback.core.access import AccessScope
 from askback.core.actors import Channel

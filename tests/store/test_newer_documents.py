@@ -19,8 +19,7 @@ from msgspec import inspect
 import askback
 from askback.access.push_subscriptions import Subscription
 from askback.access.sessions import Invitation, Session
-from askback.access.token_uses import TokenUse
-from askback.access.tokens import Token
+from askback.access.tokens import Token, TokenUse
 from askback.cluster.fleet import Offer
 from askback.core import access, interactions, runs
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode

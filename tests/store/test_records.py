@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from stores import STORES
 
-from askback.access.grants import TokenDirectory
-from askback.access.tokens import Tokens
+from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import AccessScope
 from askback.core.errors import Invalid, Unavailable
 from askback.fs.records import FileRecords, Records
@@ -280,7 +279,7 @@ def test_without_a_database_the_cache_is_used_for_a_while_and_nothing_new_is_adm
     async def main(server: PostgresServer) -> None:
         async with watching(server.make_database(), patience_sec=0.5) as records:
             tokens = Tokens(records, now)
-            admitting = TokenDirectory(token="own", further=tokens.find, further_digests=tokens.digests)
+            admitting = TokenDirectory(token="own", api_tokens=tokens)
             await asyncio.to_thread(tokens.make, "app", READ, None)
             (token,) = tokens.all()
             await records.current()

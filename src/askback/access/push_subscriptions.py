@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from askback.access.grants import Grant
+from askback.access.issued import Issued
 from askback.core.access import AccessScope
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
@@ -65,8 +66,10 @@ class Subscription:
         return Recipient.of(self.p256dh, self.auth)
 
 
-class Subscriptions:
-    """The stored subscriptions. Methods that write are called in a thread."""
+class Subscriptions(Issued[Subscription]):
+    """The stored subscriptions."""
+
+    noun, missing = "subscription", RefusalCode.SUBSCRIPTION_NOT_FOUND
 
     def __init__(
         self,
@@ -76,28 +79,23 @@ class Subscriptions:
         holder: Callable[[str], Grant | None],
         is_session: Callable[[str], bool],
     ) -> None:
-        self._stored = records.collection("push-subscriptions", Subscription)
-        self._clock = clock
-        self._holder = holder
+        super().__init__(records.collection("push-subscriptions", Subscription), clock, holder)
         self._is_session = is_session
 
     def of(self, token_digest: str) -> list[Subscription]:
         """The valid subscriptions of a token, newest first."""
-        found = [each for each in self._stored.read().values() if each.token_digest == token_digest]
-        return sorted(filter(self._is_valid, found), key=lambda each: each.created_at, reverse=True)
+        return [each for each in reversed(self.all()) if each.token_digest == token_digest]
 
     def find(self, subscription_id: str, token_digest: str) -> Subscription:
         for each in self.of(token_digest):
             if each.id == subscription_id:
                 return each
-        raise NotFound(RefusalCode.SUBSCRIPTION_NOT_FOUND, f"there is no subscription {subscription_id!r}")
+        raise NotFound(self.missing, f"there is no {self.noun} {subscription_id!r}")
 
     def add(self, made: Subscription) -> None:
-        """Store it. The browser that adds itself again replaces what it had. Writes."""
+        """Add or replace a subscription. Blocking."""
         with self._stored.changing() as stored:
-            for each in list(stored.values()):
-                if not self._is_valid(each):
-                    del stored[each.digest]
+            self._prune(stored)
             old = stored.get(made.digest)
             # Only the browser itself knows the secret. Another caller must not take its subscription over.
             if old is not None and not hmac.compare_digest(old.auth.encode(), made.auth.encode()):

@@ -1,6 +1,8 @@
-"""Browser sessions: created with a token, bound to one host name, and ended with that token.
+"""Browser sessions, and invitations: links that sign one device in, once, as the person of a token.
 
-A session is not a token: its secret is not accepted as a bearer token, and only its digest is stored.
+A session is created with a token or an invitation, bound to one host name, and ended with its token. Only digests are stored.
+
+A session is not a token: its secret is not accepted as a bearer token.
 """
 
 from __future__ import annotations
@@ -8,14 +10,15 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from askback.access.grants import Grant, digest
-from askback.access.late_writes import keep_writing
+from askback.access.issued import Issued
+from askback.access.tokens import keep_writing
 from askback.background.outages import OUTAGES
-from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
+from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.fs.records import Records
 
 log = logging.getLogger(__name__)
@@ -87,8 +90,10 @@ class NewSession:
     """The ids of the sessions of the same token that ended because there were too many."""
 
 
-class Sessions:
+class Sessions(Issued[Session]):
     """The sessions. A running server sees a change in a file at its next request, one in a database within seconds."""
+
+    noun, missing = "session", RefusalCode.SESSION_NOT_FOUND
 
     def __init__(
         self,
@@ -97,11 +102,9 @@ class Sessions:
         holder: Callable[[str], Grant | None],
         device: Lifetime = DEVICE,
     ) -> None:
+        super().__init__(records.collection("sessions", Session), clock, holder)
         self.device = device
         """How long the session of an invited device lasts."""
-        self._stored = records.collection("sessions", Session)
-        self._clock = clock
-        self._holder = holder
         self._seen: dict[str, datetime] = {}
         """When sessions were last used, if not yet written."""
 
@@ -121,9 +124,8 @@ class Sessions:
 
     def all(self) -> list[Session]:
         """The valid sessions, most recently used first."""
-        found = [self._current(each) for each in self._stored.read().values()]
-        valid = [each for each in found if self._is_valid(each) and self._holder(each.token_digest) is not None]
-        return sorted(valid, key=lambda each: each.last_seen_at, reverse=True)
+        held = [self._current(each) for each in super().all() if self._holder(each.token_digest) is not None]
+        return sorted(held, key=lambda each: each.last_seen_at, reverse=True)
 
     def has(self, session_id: str) -> bool:
         """Whether the session with this public id is valid. Raises `Unavailable` if that cannot be read."""
@@ -154,19 +156,10 @@ class Sessions:
             old = None if instead_of is None else sessions.get(digest(instead_of))
             if old is not None and old.host == host:
                 del sessions[old.digest]
-            self._drop_ended(sessions)
+            self._prune(sessions)
             displaced = self._make_room(sessions, grant.token_digest)
             sessions[made.digest] = made
         return NewSession(id=made.id, secret=text, displaced=displaced)
-
-    def revoke(self, ids: Collection[str]) -> None:
-        """End all of these sessions, or none. Blocks."""
-        with self._stored.changing() as sessions:
-            found = {each.id: each.digest for each in sessions.values()}
-            for session_id in ids:
-                if session_id not in found:
-                    raise NotFound(RefusalCode.SESSION_NOT_FOUND, f"there is no session {session_id!r}")
-                del sessions[found[session_id]]
 
     async def watch(self) -> None:
         """Periodically write when sessions were used."""
@@ -175,14 +168,9 @@ class Sessions:
     def flush(self) -> None:
         if self._seen:
             with self._stored.changing() as sessions:
-                self._drop_ended(sessions)
+                self._prune(sessions)
                 sessions.update({key: self._current(each) for key, each in sessions.items()})
                 self._seen.clear()
-
-    def _drop_ended(self, sessions: dict[str, Session]) -> None:
-        for each in list(sessions.values()):
-            if not self._is_valid(each):
-                del sessions[each.digest]
 
     def _make_room(self, sessions: dict[str, Session], token_digest: str) -> tuple[str, ...]:
         own = [self._current(each) for each in sessions.values() if each.token_digest == token_digest]
@@ -225,13 +213,13 @@ class Invitation:
     expires_at: datetime
 
 
-class Invitations:
+class Invitations(Issued[Invitation]):
     """The unused invitations. Each ends when it is used, revoked or expired, or with its token."""
 
+    noun, missing = "unused invitation", RefusalCode.INVITATION_NOT_FOUND
+
     def __init__(self, records: Records, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
-        self._stored = records.collection("invitations", Invitation)
-        self._clock = clock
-        self._holder = holder
+        super().__init__(records.collection("invitations", Invitation), clock, holder)
 
     def make(self, *, token: str, token_digest: str, lasts: timedelta) -> tuple[str, Invitation]:
         """Create an invitation; its text is only available here. Blocks: call it in a thread."""
@@ -245,9 +233,7 @@ class Invitations:
             expires_at=(now + lasts).replace(microsecond=0),
         )
         with self._stored.changing() as invitations:
-            for each in list(invitations.values()):
-                if not self._is_valid(each):
-                    del invitations[each.digest]
+            self._prune(invitations)
             if len(invitations) >= MAX_INVITATIONS:
                 message = f"there are {MAX_INVITATIONS} unused invitations; revoke some, or wait until they expire"
                 raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
@@ -270,19 +256,6 @@ class Invitations:
         with self._stored.changing() as invitations:
             found = invitations.pop(digest(text), None)
         return found if found is not None and self._is_valid(found) else None
-
-    def all(self) -> list[Invitation]:
-        """The valid invitations, oldest first."""
-        valid = [each for each in self._stored.read().values() if self._is_valid(each)]
-        return sorted(valid, key=lambda each: each.created_at)
-
-    def revoke(self, invitation_id: str) -> None:
-        """Blocks."""
-        with self._stored.changing() as invitations:
-            found = next((each for each in invitations.values() if each.id == invitation_id), None)
-            if found is None:
-                raise NotFound(RefusalCode.INVITATION_NOT_FOUND, f"there is no unused invitation {invitation_id!r}")
-            del invitations[found.digest]
 
     def _is_valid(self, invitation: Invitation) -> bool:
         return self._clock() < invitation.expires_at and self._holder(invitation.token_digest) is not None

@@ -1,22 +1,35 @@
-"""Tokens with scopes, stored as digests. The server's own token is a secret of `fs.records`."""
+"""API tokens with scopes, stored as digests; the directory of all tokens; and when each was last used.
+
+The server's own token is a secret of `fs.records`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from askback.access.grants import Grant, digest
+from askback.background.loops import keep_trying
+from askback.background.outages import OUTAGES
 from askback.core.access import AccessScope, check_token_name
-from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.core.actors import Channel
+from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
 from askback.core.labels import check_labels
 from askback.fs.records import Records
+
+log = logging.getLogger(__name__)
+
+_FLUSH_SEC = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A stored further token."""
+    """A stored API token."""
 
     name: str
     digest: str
@@ -28,7 +41,7 @@ class Token:
 
 
 class Tokens:
-    """The further tokens. A running server sees a change in a file at its next request, one in a database within seconds."""
+    """The API tokens. A running server sees a change in a file at its next request, one in a database within seconds."""
 
     def __init__(self, records: Records, clock: Callable[[], datetime]) -> None:
         self._stored = records.collection("tokens", Token)
@@ -101,3 +114,122 @@ def _named(tokens: Collection[Token], name: str) -> Token:
         known = ", ".join(token.name for token in tokens) or "none"
         raise NotFound(RefusalCode.TOKEN_NOT_FOUND, f"there is no token {name!r}; known: {known}")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenDirectory:
+    """The server's own token, which allows everything, and the API tokens, by their digests.
+
+    Tokens that cannot be read admit nobody. They are not revoked, either: what is bound to them must not be removed.
+    """
+
+    token: str
+    api_tokens: Tokens
+
+    def __call__(self, given: str) -> Grant | None:
+        return self.admitted(digest(given)) if given else None
+
+    def admitted(self, token_digest: str) -> Grant | None:
+        """The grant of the token with this digest, if it is known to be valid."""
+        try:
+            return self.holder(token_digest)
+        except Unavailable as error:
+            OUTAGES.failed(log, "cannot read the API tokens", error)
+            return None
+
+    def holder(self, token_digest: str) -> Grant | None:
+        """The grant of the token with this digest; None if it was revoked or has expired.
+
+        Raises `Unavailable` if the API tokens cannot be read.
+        """
+        if hmac.compare_digest(token_digest, digest(self.token)):
+            return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
+        return self.api_tokens.find(token_digest)
+
+    @property
+    def main_digest(self) -> str:
+        return digest(self.token)
+
+    def digests(self) -> frozenset[str]:
+        """The digests of all tokens, including expired ones. Raises `Unavailable` if they cannot be read."""
+        return self.api_tokens.digests() | {digest(self.token)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUse:
+    """The last use of the token with this digest."""
+
+    digest: str
+    at: datetime
+    via: Channel
+
+
+class TokenUses:
+    """In a separate collection, because the tokens themselves change rarely. Accurate in the server that the token is used
+    at; other instances see what it has written.
+    """
+
+    def __init__(self, records: Records, clock: Callable[[], datetime]) -> None:
+        self._stored = records.collection("token-uses", TokenUse)
+        self._clock = clock
+        self._noted: dict[str, TokenUse] = {}
+        self._is_written = True
+
+    def note(self, token_digest: str, via: Channel) -> None:
+        """Remember that the token is being used. Writes nothing."""
+        self._noted[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
+        self._is_written = False
+
+    def last(self, token_digest: str) -> TokenUse | None:
+        """None if the token was never used, or if that cannot be read."""
+        try:
+            written = self._stored.read().get(token_digest)
+        except Unavailable as error:
+            OUTAGES.failed(log, "cannot read when tokens were used", error)
+            written = None
+        return _later(written, self._noted.get(token_digest))
+
+    def flush(self, known: Callable[[], frozenset[str]]) -> None:
+        """Write the uses of the tokens with these digests, and forget those of all others."""
+        if self._is_written:
+            return
+        # Before the copy: a use that is noted meanwhile is written the next time.
+        self._is_written = True
+        try:
+            with self._stored.changing() as uses:
+                # Another server may have seen a later use.
+                for noted in list(self._noted.values()):
+                    uses[noted.digest] = _later(uses.get(noted.digest), noted) or noted
+                for token_digest in self._outdated(uses, known):
+                    del uses[token_digest]
+        except (Unavailable, OSError):
+            self._is_written = False
+            raise
+
+    def _outdated(self, uses: Mapping[str, TokenUse], known: Callable[[], frozenset[str]]) -> Collection[str]:
+        """Of tokens that were revoked. Tokens that cannot be read were not."""
+        try:
+            return uses.keys() - known()
+        except Unavailable as error:
+            OUTAGES.failed(log, "cannot read which tokens there are", error)
+            return ()
+
+    async def watch(self, known: Callable[[], frozenset[str]]) -> None:
+        """Periodically write when tokens were used."""
+        await keep_writing(lambda: self.flush(known), "when tokens were used")
+
+
+def _later(one: TokenUse | None, other: TokenUse | None) -> TokenUse | None:
+    if one is None or other is None:
+        return one or other
+    return one if one.at > other.at else other
+
+
+async def keep_writing(flush: Callable[[], None], what: str) -> None:
+    """Call `flush` in a thread every few minutes. `what` names the facts in the log if that fails."""
+
+    async def wait_and_flush() -> None:
+        await asyncio.sleep(_FLUSH_SEC)
+        await asyncio.to_thread(flush)
+
+    await keep_trying(wait_and_flush, log, f"cannot write {what}")

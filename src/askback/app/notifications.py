@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from askback.access.grants import TokenDirectory
-from askback.access.tokens import Tokens
+from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import MAIN, AccessScope
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
@@ -153,10 +152,9 @@ def _chats(settings: Settings) -> Sequence[Chat]:
 
 
 def make_tokens(settings: Settings, records: Records, clock: Callable[[], datetime]) -> TokenDirectory:
-    """The server's own token, created if there is none, and the further ones."""
+    """The server's own token, created if there is none, and the API tokens."""
     own = settings.server.token or records.secret("token")
-    further = Tokens(records, clock)
-    return TokenDirectory(token=own, further=further.find, further_digests=further.digests)
+    return TokenDirectory(token=own, api_tokens=Tokens(records, clock))
 
 
 def make_links(
@@ -177,11 +175,10 @@ def make_answer_links(
     if settings.server.public_url is None:
         return None
     tokens = make_tokens(settings, records, clock)
-    further = Tokens(records, clock)
 
     def creator(run: Run) -> Creator | None:
         # A later token of the same name is another one.
-        earlier = [each for each in further.all() if each.created_at <= run.created_at]
+        earlier = [each for each in tokens.api_tokens.all() if each.created_at <= run.created_at]
         digests = {each.name: each.digest for each in earlier} | {MAIN: tokens.main_digest}
         grant = tokens.holder(digests.get(run.created_by or "", ""))
         if grant is None or not grant.allows(AccessScope.ANSWER):

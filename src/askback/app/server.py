@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp
 
 from askback.access.failed_sign_ins import FailedSignIns
-from askback.access.grants import TokenDirectory
 from askback.access.push_subscriptions import Push, Subscriptions
 from askback.access.sessions import Invitations, Lifetime, Sessions
-from askback.access.token_uses import TokenUses
-from askback.access.tokens import Tokens
+from askback.access.tokens import TokenDirectory, Tokens, TokenUses
 from askback.app import App
 from askback.app.mcp import McpFace
 from askback.app.notifications import make_links, make_tokens

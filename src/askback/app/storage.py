@@ -81,8 +81,7 @@ def record_kinds() -> Mapping[str, type[Record]]:
     """The types of the records in the files of a data folder, by the name of their file."""
     from askback.access.push_subscriptions import Subscription
     from askback.access.sessions import Invitation, Session
-    from askback.access.token_uses import TokenUse
-    from askback.access.tokens import Token
+    from askback.access.tokens import Token, TokenUse
     from askback.notifications.digests import DigestRecord
     from askback.runs.links import StoredLink
 

@@ -16,7 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
-from askback.access.grants import Lookup, TokenDirectory
+from askback.access.grants import Lookup
+from askback.access.tokens import TokenDirectory
 from askback.core.access import AccessScope
 from askback.http import openapi, problems
 from askback.http.auth import Current, Gate, SignInPages, address_of, headers_of

@@ -19,8 +19,7 @@ from starlette.responses import Response
 from askback.access.grants import Grant
 from askback.access.push_subscriptions import Push
 from askback.access.sessions import Invitations, Sessions
-from askback.access.token_uses import TokenUses
-from askback.access.tokens import Tokens
+from askback.access.tokens import Tokens, TokenUses
 from askback.background.pools import Pools
 from askback.core import runs
 from askback.core.access import AccessScope, Action, audit_entry

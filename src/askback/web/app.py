@@ -102,7 +102,7 @@ class Pages:
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """An application with the pages, and with the API for everything else."""
-        routes = [*_static_routes(), *(_route(self._context, page) for page in _PAGES)]
+        routes = [*_static_routes(), *(_route(self._context, page) for page in PAGES)]
         on_error = functools.partial(_error_page, self._context)
         site = Starlette(routes=routes, exception_handlers={AskbackError: on_error, Exception: on_error})
 
@@ -242,7 +242,7 @@ async def service_worker(context: PageContext, request: Request) -> Response:
 _HEADERS = {"Cache-Control": "private, no-cache"}
 
 
-_PAGES = (
+PAGES = (
     Page(path="/", show=pages.inbox, scopes=(READ, ANSWER)),
     Page(path="/answered", show=pages.answered),
     Page(path="/runs", show=pages.runs),
@@ -266,4 +266,4 @@ _PAGES = (
     Page(path=pages.PATH, show=pages.answer, by_link=True),
 )
 """Every page of the site."""
-_PATHS = tuple(compile_path(page.path)[0] for page in _PAGES if not page.by_link)
+_PATHS = tuple(compile_path(page.path)[0] for page in PAGES if not page.by_link)

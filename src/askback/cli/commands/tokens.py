@@ -14,8 +14,7 @@ from askback.cli.lifetimes import lifetime
 from askback.text.formatting import printable, rfc3339
 
 if TYPE_CHECKING:
-    from askback.access.token_uses import TokenUses
-    from askback.access.tokens import Token, Tokens
+    from askback.access.tokens import Token, Tokens, TokenUses
     from askback.settings.model import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
@@ -125,7 +124,7 @@ def _tokens(settings: Settings) -> Tokens:
 
 
 def _uses(settings: Settings) -> TokenUses:
-    from askback.access.token_uses import TokenUses
+    from askback.access.tokens import TokenUses
     from askback.app import now
     from askback.app.storage import open_records
 

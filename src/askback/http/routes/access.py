@@ -126,7 +126,7 @@ async def invite(request: Request, context: Context, *, body: InvitationCreate) 
 @router.add("DELETE /v1/invitations/{invitation_id}", "Revoke an invitation", ADMIN, action=Action.INVITATION_REVOKE)
 async def revoke_invitation(request: Request, context: Context, *, invitation_id: str) -> None:
     """Revoke an invitation that was not used yet. A device that has used it stays signed in: end its session."""
-    await asyncio.to_thread(context.invitations.revoke, invitation_id)
+    await asyncio.to_thread(context.invitations.revoke, [invitation_id])
     changed(request, invitation_id)
 
 
