@@ -338,7 +338,7 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
     async def queued(
         self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares = UNLIMITED
     ) -> QueuedRuns:
-        """Queued runs of these owners that may start, in the order of `core.priorities`."""
+        """Queued runs of these owners that may start, in the order of `core.queue`."""
         ...
 
     async def held_by_token(self) -> Mapping[str, int]:

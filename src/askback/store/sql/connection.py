@@ -1,32 +1,30 @@
-"""The interface of a database connection, and the statements in the dialect of the database."""
+"""The interfaces of a database connection and of its queue, and the statements in the dialect of the database."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
-from askback.store.sql.places import Places
+from askback.core.runs import Run
 
 Values = Mapping[str, Any] | Sequence[Any]
 """The parameters of a statement: `:name` are taken from a mapping, `?` from a sequence."""
 
 
-class StatementSource(Protocol):
-    def statements(self, file: str) -> Mapping[str, str]:
-        """The named statements of a file, in the dialect of the database."""
-        ...
-
-
-class Connection(StatementSource, Protocol):
+class Connection(Protocol):
     """Runs statements. Those of a write are in a transaction that the caller opens and ends."""
 
     @property
-    def places(self) -> Places:
-        """The places of runs in the queue."""
+    def sql(self) -> Mapping[str, str]:
+        """All statements by name, in the dialect of the database."""
         ...
+
+    @property
+    def queue(self) -> QueueWriter: ...
 
     def execute(self, sql: str, values: Any = None, /) -> object: ...
 
@@ -52,6 +50,26 @@ class Connection(StatementSource, Protocol):
         ...
 
 
+class QueueWriter(Protocol):
+    """Changes the queue within a transaction. A run is named by its number in the database, and by itself."""
+
+    def add(self, number: int, run: Run) -> None:
+        """The run is queued from now on."""
+        ...
+
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
+        """The run, which was queued before, was claimed, or is over."""
+        ...
+
+    def hand_over(self, number: int, run: Run) -> None:
+        """A queued run has another owner. Its position does not change."""
+        ...
+
+    def forget(self, run_id: str) -> None:
+        """The run is deleted."""
+        ...
+
+
 def first_rows(rows: Iterator[Any], *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
     """A page of rows that are read one by one, as `Connection.fetch_page` returns it."""
     found: list[Any] = []
@@ -65,7 +83,7 @@ def first_rows(rows: Iterator[Any], *, size: int, max_bytes: int) -> tuple[list[
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
-_SHARED = files("askback.store.sql").joinpath("statements")
+_FRAGMENTS = "fragments.sql"
 
 
 class Dialect:
@@ -76,35 +94,24 @@ class Dialect:
 
     def __init__(self, own: Traversable) -> None:
         """`own` is the folder with the files of the database."""
-        self._own = own
-        self._files: dict[str, Mapping[str, str]] = {}
+        self._folders = (files("askback.store.sql").joinpath("statements"), own)
 
-    def statements(self, file: str) -> Mapping[str, str]:
-        found = self._files.get(file)
-        if found is None:
-            found = self._files[file] = self._load(file)
-        return found
-
-    def _load(self, file: str) -> Mapping[str, str]:
-        name = f"{file}.sql"
-        parts = _parts(_SHARED.joinpath(name)) | _parts(self._own.joinpath(name))
-        if file == "fragments":
-            return parts
-        fragments = self.statements("fragments")
-        return {name: _filled(sql, fragments) for name, sql in parts.items()}
+    @cached_property
+    def sql(self) -> dict[str, str]:
+        entries = [entry for folder in self._folders for entry in folder.iterdir() if entry.name.endswith(".sql")]
+        fragments: dict[str, str] = {}
+        statements: dict[str, str] = {}
+        for entry in entries:
+            (fragments if entry.name == _FRAGMENTS else statements).update(_named(entry))
+        for fragment, text in fragments.items():
+            statements = {name: sql.replace(f"{{{fragment}}}", text) for name, sql in statements.items()}
+        return statements
 
 
-def _parts(file: Traversable) -> dict[str, str]:
-    if not file.is_file():
-        return {}
+def _named(file: Traversable) -> dict[str, str]:
+    """The statements of a file, by the names in the comments before them."""
     _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
-
-
-def _filled(sql: str, fragments: Mapping[str, str]) -> str:
-    for name, fragment in fragments.items():
-        sql = sql.replace(f"{{{name}}}", fragment)
-    return sql
 
 
 def migrations(folder: Traversable) -> tuple[str, ...]:

@@ -1,14 +1,16 @@
-"""Runs, interactions, requests and events as rows: JSON documents and the columns for queries.
+"""Runs, interactions, requests and events as rows: JSON documents, the columns for queries, and the text to search.
 
-A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused.
+A lone surrogate becomes U+FFFD; a number that JSON cannot express is refused. Fields of a document that only newer versions
+know stay as they are when it is changed, except those of nested objects, which are written as this version knows them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,10 +19,9 @@ from askback.core.errors import Invalid, RefusalCode
 from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
-from askback.store.base import EventPage
-from askback.store.sql.newer_fields import known_fields, newer_fields, with_fields
-from askback.store.sql.search import searched_text
+from askback.store.pages import EventPage, LabelSet
 from askback.text.json_text import clean
+from askback.text.formatting import folded, has_all, words_in
 
 Columns = dict[str, Any]
 T = TypeVar("T")
@@ -32,9 +33,9 @@ _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 # Created at import, by one thread: msgspec crashes the process if two threads use a class for the first time at once.
 _JSON = msgspec.json.Decoder()
 _RUN = msgspec.json.Decoder(Run)
-_RUN_FIELDS = known_fields(Run)
 _NO_NEWER_FIELDS = ',"newer":null}'
 _INTERACTION = msgspec.json.Decoder(Interaction)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 # Plain values.
@@ -50,6 +51,38 @@ def span(time: timedelta) -> int:
 
 def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
+
+
+def moment_or_none(at: int | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def values(**given: Any) -> Columns:
+    """Parameters of a statement: times in microseconds, collections of texts as JSON, and texts that can be stored."""
+    return {name: _value(value) for name, value in given.items()}
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case datetime():
+            return micros(value)
+        case timedelta():
+            return span(value)
+        case str():
+            return clean(value)
+        case list() | tuple() | set() | frozenset():
+            return json.dumps(sorted({clean(text) for text in value}))
+        case _:
+            return value
+
+
+def label_values(labels: LabelSet) -> dict[str, str | None]:
+    """The labels as parameters. If the statement is driven by a label, then by the first one."""
+    if not labels:
+        return {"labels": None}
+    pairs = sorted((clean(name), clean(value)) for name, value in labels)
+    name, value = pairs[0]
+    return {"label_name": name, "label_value": value, "labels": json.dumps(pairs)}
 
 
 def dump(value: Json) -> str:
@@ -92,6 +125,38 @@ def _load(decoder: msgspec.json.Decoder[T], text: str) -> T:
     except msgspec.ValidationError:
         # msgspec cannot read the longest negative number that it writes.
         return msgspec.convert(json.loads(text), decoder.type)
+
+
+# Fields that only newer versions know.
+
+
+@cache
+def known_fields(kind: type[Any]) -> frozenset[str]:
+    """The names of the fields of a dataclass or a struct."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.DataclassType | msgspec.inspect.StructType)
+    return frozenset(field.encode_name for field in info.fields)
+
+
+_RUN_FIELDS = known_fields(Run)
+
+
+def newer_fields(doc: str, known: Set[str]) -> dict[str, str]:
+    """The other fields of a document: JSON by name."""
+    try:
+        found = _FIELDS.decode(doc)
+    except msgspec.MsgspecError:
+        # It has no fields, or it is damaged: who decodes it says so.
+        return {}
+    if found.keys() <= known:
+        return {}
+    return {name: bytes(raw).decode() for name, raw in found.items() if name not in known}
+
+
+def with_fields(doc: str, newer: Mapping[str, str]) -> str:
+    """The document with these fields added, which it does not have."""
+    added = ",".join(f"{msgspec.json.encode(name).decode()}:{value}" for name, value in newer.items())
+    return f"{doc[:-1]}{',' if len(doc) > 2 else ''}{added}}}" if added else doc
 
 
 # Runs.
@@ -149,14 +214,9 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
 
 
 def interaction_columns(interaction: Interaction) -> Columns:
-    answered_at = interaction.answered_at
-    return {
-        "interaction_id": clean(interaction.interaction_id),
-        "outcome": interaction.outcome,
-        "asked_at": micros(interaction.asked_at),
-        "answered_at": None if answered_at is None else micros(answered_at),
-        "doc": dump(interaction),
-    }
+    times = values(asked_at=interaction.asked_at, answered_at=interaction.answered_at)
+    interaction_id, outcome = clean(interaction.interaction_id), interaction.outcome
+    return {"interaction_id": interaction_id, "outcome": outcome, **times, "doc": dump(interaction)}
 
 
 def load_interaction(doc: str) -> Interaction:
@@ -179,3 +239,43 @@ def event_page(
         events.append(Event(seq=seq, run_id=run_id, type=EventType(type_), at=moment(at), data=load(data)))
         size += len(data) + _EVENT_OVERHEAD_BYTES
     return EventPage.of(events, more=more, size=size, committed_at=committed_at)
+
+
+# The search for words in pending questions.
+
+
+def words_of(text: str) -> str | None:
+    """The words of a search as a statement expects them; None if there are none."""
+    # PostgreSQL has no texts with U+0000, and none that are not valid.
+    words = words_in(clean(text.replace("\0", " ")))
+    return json.dumps(words) if words else None
+
+
+def searched_text(run: Run) -> str | None:
+    """What a search looks at: the skill, the summary, the prompts and the context of a pending question."""
+    asked = run.pending_interaction
+    if asked is None:
+        return None
+    prompts = (asked.prompt, *(field.prompt for field in asked.questions or ()))
+    return folded((run.skill.id, run.summary, *prompts, *_texts(asked.context)))
+
+
+def mentions(*values: Any) -> bool:
+    """Whether the question of a run contains all words. The run and the words are JSON."""
+    doc, words = values
+    run = json.loads(doc)
+    asked = run.get("pending_interaction") or {}
+    prompts = (asked.get("prompt"), *(field["prompt"] for field in asked.get("questions") or ()))
+    whole = folded((run["skill"]["id"], run.get("summary"), *prompts, *_texts(asked.get("context"))))
+    return has_all(whole, json.loads(words))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None:
+        yield str(value)

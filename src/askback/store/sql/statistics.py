@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 
 from askback.core.runs import Run, RunState, Usage
-from askback.store.base import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats
+from askback.store.pages import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats
 from askback.store.sql import reads, rows
-from askback.store.sql.connection import Connection, StatementSource
-from askback.store.sql.labels import label_values, labelled
+from askback.store.sql.connection import Connection
+from askback.store.sql.rows import label_values
 from askback.text.json_text import clean
 
 MAX_NAMES = 50
@@ -41,12 +41,10 @@ def add_finished(connection: Connection, run: Run) -> None:
         "code": run.error.code if run.state is RunState.FAILED and run.error is not None else "",
     }
     bounded = {name: max(0, min(count, _MAX_TOKENS)) for name, count in tokens.items()}
-    connection.execute(connection.statements("statistics")["add_finished"], kind | bounded)
+    connection.execute(connection.sql["add_finished"], kind | bounded)
 
 
-def run_stats(
-    connection: Connection, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS
-) -> RunStats:
+def run_stats(connection: Connection, first: date, last: date, latest: int, labels: LabelSet) -> RunStats:
     days = finished_by(connection, "day", first, last, _MAX_DAYS, labels)
     return RunStats(
         first=first,
@@ -55,14 +53,12 @@ def run_stats(
         failures=_failures(connection, first, last, labels),
         skills=finished_by(connection, "skill", first, last, MAX_NAMES, labels),
         engines=finished_by(connection, "engine", first, last, MAX_NAMES, labels),
-        unfinished={state: _count_in(connection, state, labels) for state in _UNFINISHED},
+        unfinished={
+            state: connection.value(connection.sql["count_in_state"], label_values(labels) | {"state": state})
+            for state in _UNFINISHED
+        },
         answer_sec=answer_times(connection, first, latest, labels),
     )
-
-
-def _count_in(connection: Connection, state: RunState, labels: LabelSet) -> int:
-    which = label_values(labels) | {"state": state}
-    return int(connection.value(connection.statements("statistics")["count_in_state"], which))
 
 
 def answer_times(connection: Connection, first: date, latest: int, labels: LabelSet = ANY_LABELS) -> tuple[float, ...]:
@@ -70,7 +66,7 @@ def answer_times(connection: Connection, first: date, latest: int, labels: Label
     since = rows.micros(datetime.combine(first, time(), UTC))
     which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since, **label_values(labels)}
     found = connection.fetch(
-        connection.statements("statistics")["answer_times_labelled" if labels else "answer_times"], which
+        connection.sql["answer_times_labelled" if labels else "answer_times"], which
     )
     return tuple(micros / 1_000_000 for (micros,) in found)
 
@@ -78,27 +74,19 @@ def answer_times(connection: Connection, first: date, latest: int, labels: Label
 def count_by_state(connection: Connection, where: RunFilter, most: int) -> Mapping[RunState, int]:
     counts: dict[RunState, int] = {}
     for state in RunState:
-        sql, values = counting(connection, replace(where, state=state))
+        sql, values = reads.filtered(connection.sql, replace(where, state=state), "count")
         counts[state] = int(connection.value(sql, {**values, "most": max(1, most)}))
     return counts
 
 
-def counting(source: StatementSource, where: RunFilter) -> tuple[str, Mapping[str, str | None]]:
-    """The SQL of a count and its values."""
-    if where.labels:
-        return labelled(source, where, "statistics", by_state="count_some", by_label="count_labelled")
-    terms, values = reads.conditions(where)
-    return source.statements("statistics")["count_some"].format(filters=terms), values
-
-
-def adding_up_by(source: StatementSource, column: str, labels: LabelSet = ANY_LABELS) -> str:
+def adding_up_by(sql: Mapping[str, str], column: str, labels: LabelSet = ANY_LABELS) -> str:
     """The statement that adds up by `day`, `skill` or `engine`."""
-    return _of(source, labels, source.statements("statistics")["finished_by"].format(column=column))
+    return _of(sql, labels, sql["finished_by"].format(column=column))
 
 
-def _of(source: StatementSource, labels: LabelSet, sql: str) -> str:
+def _of(sql: Mapping[str, str], labels: LabelSet, statement: str) -> str:
     """A statement about `daily_runs`, for runs with these labels."""
-    return f"{source.statements('statistics')['labelled_days']} {sql}" if labels else sql
+    return f"{sql['labelled_days']} {statement}" if labels else statement
 
 
 def finished_by(
@@ -110,22 +98,22 @@ def finished_by(
     labels: LabelSet = ANY_LABELS,
 ) -> dict[str, Finished]:
     which = {"first": _number(first), "last": _number(last), "limit": limit, **label_values(labels)}
-    found = connection.fetch(adding_up_by(connection, column, labels), which)
-    return {str(name): _finished(*counts) for name, *counts in found}
-
-
-def _finished(succeeded: int | None, failed: int | None, canceled: int | None, *tokens: int) -> Finished:
-    input_, output, cached, total = tokens
-    usage = Usage(input_tokens=input_, output_tokens=output, cached_tokens=cached, total_tokens=total)
-    return Finished(succeeded=succeeded or 0, failed=failed or 0, canceled=canceled or 0, usage=usage)
+    found = connection.fetch(adding_up_by(connection.sql, column, labels), which)
+    return {
+        str(name): Finished(
+            succeeded=succeeded or 0,
+            failed=failed or 0,
+            canceled=canceled or 0,
+            usage=Usage(input_tokens=input_, output_tokens=output, cached_tokens=cached, total_tokens=total),
+        )
+        for name, succeeded, failed, canceled, input_, output, cached, total in found
+    }
 
 
 def _failures(connection: Connection, first: date, last: date, labels: LabelSet) -> Mapping[date, Mapping[str, int]]:
     span = {"first": _number(first), "last": _number(last), **label_values(labels)}
     found: defaultdict[date, dict[str, int]] = defaultdict(dict)
-    for day, code, count in connection.fetch(
-        _of(connection, labels, connection.statements("statistics")["failures"]), span
-    ):
+    for day, code, count in connection.fetch(_of(connection.sql, labels, connection.sql["failures"]), span):
         found[_date(day)][code] = count
     return dict(found)
 

@@ -1,14 +1,12 @@
-"""The writes of the store. The writer opens and ends their transactions.
+"""Writes of more than one step, and what a write of a run changes. The writer opens and ends their transactions.
 
-Rows are encoded in the caller's thread, so that the file is locked only for SQLite's own work.
+The rows of a run are encoded in the caller's thread, so that the file is locked only for SQLite's own work.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import PurePath
 
 from askback.core.access import AuditEntry
@@ -17,17 +15,16 @@ from askback.core.events import NewEvent
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
-from askback.core.webhooks import DueDelivery, Webhook
-from askback.store.base import EventPage, IdempotencyKey, StaleWrite
-from askback.store.sql import audit, outbox, rows, statistics
+from askback.core.webhooks import Webhook
+from askback.store.pages import EventPage, IdempotencyKey, StaleWrite
+from askback.store.sql import outbox, rows, statistics
 from askback.store.sql.connection import Connection
-from askback.store.sql.labels import add_labels
-from askback.store.sql.queue import keep_place
 from askback.text.json_text import clean
 
 EventRows = tuple[tuple[str, int, str], ...]
 
 _MAX_CARRIED_BYTES = 64_000
+_MAX_AUDIT_CHARACTERS = 1000
 _MOST_AT_ONCE = 400
 """More transactions than the programs on one database can have open. A token that is further from its limit cannot exceed
 it together with others, so its submissions need not wait for each other."""
@@ -35,9 +32,9 @@ it together with others, so its submissions need not wait for each other."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The effect of a write: the stored run, and the id of the run that listeners are notified of (None: no change).
+    """What a write has done to a run. Listeners are notified of it if it has a `changed_id`.
 
-    `decision` was applied to `before`, or made a new run. `events` were added to that run, numbered from `first_seq`. `deliveries` were claimed, `forgotten` runs deleted.
+    `run` is the stored run, unless only `events` were added to it, numbered from `first_seq`.
     """
 
     run: Run | None = None
@@ -46,12 +43,6 @@ class Change:
     decision: Decision | None = None
     first_seq: int = 0
     events: EventRows = ()
-    deliveries: tuple[DueDelivery, ...] = ()
-    forgotten: tuple[str, ...] = ()
-    expired: int = 0
-    """How many entries of the audit log were removed."""
-    requeued: tuple[str, ...] = ()
-    """Queued runs that the queue had lost."""
 
     def event_page(self, committed_at: float | None = None) -> EventPage:
         """The events in decoded form, or an empty page with `more` if they are too large to decode here."""
@@ -62,21 +53,8 @@ class Change:
         return rows.event_page(self.changed_id, numbered, more=False, committed_at=committed_at)
 
 
-class Write(ABC):
-    __slots__ = ()
-
-    @property
-    def subject(self) -> str | None:
-        """The id of the run that is changed, if it is one run. Its writes are performed in order."""
-        return None
-
-    @abstractmethod
-    def write(self, connection: Connection) -> Change:
-        """Write, and return the effect. On an error, the caller rolls back."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation(Write):
+class CreateRun:
     decision: Decision
     run: Run
     columns: rows.Columns
@@ -91,10 +69,6 @@ class Creation(Write):
     key: IdempotencyKey | None
     max_open: int | None
 
-    @property
-    def subject(self) -> str:
-        return self.run.id
-
     @classmethod
     def of(
         cls,
@@ -103,7 +77,7 @@ class Creation(Write):
         key: IdempotencyKey | None,
         webhooks: Sequence[Webhook] = (),
         max_open: int | None = None,
-    ) -> Creation:
+    ) -> CreateRun:
         run, doc = rows.stored(decision.run)
         events = rows.event_rows(decision.events)
         if key is not None:
@@ -131,25 +105,26 @@ class Creation(Write):
                 return Change(run=earlier)
         self._refuse_over_quota(connection)
         self._refuse_shared_workdir(connection)
-        sql = connection.statements("writes")
+        sql = connection.sql
         made = connection.fetch(sql["insert_run"], self.columns)
         if not made:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {self.run.id} already exists; use another id")
         number, last_seq = made[0]
         first = _add_events(connection, number, last_seq, self.events)
-        add_labels(connection, number, self.run.labels, self.columns["ended"])
+        labels = [(clean(name), clean(value), number, self.columns["ended"]) for name, value in self.run.labels.items()]
+        connection.executemany(sql["insert_label"], labels)
         connection.execute(sql["insert_request"], (number, self.input, self.parameter, self.env))
         if self.asked is not None:
             connection.execute(sql["insert_interaction"], self.asked | {"run": number})
         if self.closed is not None:
             connection.execute(sql["close_interaction"], self.closed | {"run": number})
-        keep_place(connection, number, None, self.run)
+        update_queue_row(connection, number, None, self.run)
         outbox.add_webhooks(connection, number, self.webhooks)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
         if self.key is not None:
             key = {"key": self.key.key, "body_digest": self.key.body_digest, "run": number}
             connection.execute(sql["insert_key"], key | {"created_at": self.columns["created_at"]})
-        audit.add(connection, self.decision.audit)
+        add_audit_entry(connection, self.decision.audit)
         return Change(run=self.run, changed_id=self.run.id, decision=self.decision, first_seq=first, events=self.events)
 
     def _refuse_over_quota(self, connection: Connection) -> None:
@@ -164,7 +139,7 @@ class Creation(Write):
 
     def _count_open(self, connection: Connection) -> int:
         creator = {"creator": self.columns["creator"]}
-        return int(connection.value(connection.statements("writes")["count_open"], creator))
+        return int(connection.value(connection.sql["count_open"], creator))
 
     def _refuse_shared_workdir(self, connection: Connection) -> None:
         """One run at a time: two would change each other's files, and nobody could tell whose changes are whose."""
@@ -172,7 +147,7 @@ class Creation(Write):
             return
         connection.exclude_others("workdirs")
         wanted = PurePath(self.run.workdir.path)
-        for run_id, path in connection.fetch(connection.statements("writes")["open_workdirs"]):
+        for run_id, path in connection.fetch(connection.sql["open_workdirs"]):
             if wanted.is_relative_to(path) or PurePath(path).is_relative_to(wanted):
                 message = (
                     f"run {run_id} works in {path} and is not over; wait for it, answer its question, or cancel it"
@@ -181,7 +156,7 @@ class Creation(Write):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move(Write):
+class ApplyDecision:
     before: Run
     decision: Decision
     run: Run
@@ -193,12 +168,8 @@ class Move(Write):
     result: str | None
     max_held: int | None
 
-    @property
-    def subject(self) -> str:
-        return self.run.id
-
     @classmethod
-    def of(cls, before: Run, decision: Decision, max_held: int | None = None) -> Move:
+    def of(cls, before: Run, decision: Decision, max_held: int | None = None) -> ApplyDecision:
         events = rows.event_rows(decision.events)
         run, doc = rows.stored(decision.run)
         return cls(
@@ -216,14 +187,14 @@ class Move(Write):
 
     def write(self, connection: Connection) -> Change:
         self._refuse_over_quota(connection)
-        sql = connection.statements("writes")
+        sql = connection.sql
         moved = connection.fetch(sql[self._update], self.columns)
         if not moved:
             raise StaleWrite(self.run.id)
         number, last_seq = moved[0]
         first = _add_events(connection, number, last_seq, self.events)
-        audit.add(connection, self.decision.audit)
-        keep_place(connection, number, self.before, self.run)
+        add_audit_entry(connection, self.decision.audit)
+        update_queue_row(connection, number, self.before, self.run)
         if self.before.answerable and not self.run.answerable:
             outbox.stop_reminders(connection, number)
         outbox.add_deliveries(connection, number, first, self.run, self.columns["doc"], self.notices)
@@ -256,7 +227,7 @@ class Move(Write):
             return
         creator = self.columns["creator"]
         connection.exclude_others(f"slots of {creator}")
-        ((count,),) = connection.fetch(connection.statements("writes")["count_held"], {"creator": creator})
+        ((count,),) = connection.fetch(connection.sql["count_held"], {"creator": creator})
         if count >= self.max_held:
             message = f"this token has {count} slots, which is its limit; see the setting quotas.running"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
@@ -269,39 +240,31 @@ class Move(Write):
         return "update_doc" if _searched(self.before) == _searched(self.run) else "update_run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addition(Write):
-    run_id: str
-    epoch: int
-    events: EventRows
-
-    @property
-    def subject(self) -> str:
-        return self.run_id
-
-    @classmethod
-    def of(cls, run_id: str, epoch: int, events: Sequence[NewEvent]) -> Addition:
-        return cls(run_id=clean(run_id), epoch=epoch, events=rows.event_rows(events))
-
-    def write(self, connection: Connection) -> Change:
-        fence = {"id": self.run_id, "epoch": self.epoch, "added": len(self.events)}
-        added = connection.fetch(connection.statements("writes")["add_to_running"], fence)
-        if not added:
-            raise StaleWrite(self.run_id)
-        number, last_seq = added[0]
-        first = _add_events(connection, number, last_seq, self.events)
-        return Change(changed_id=self.run_id if self.events else None, first_seq=first, events=self.events)
+def append_events(connection: Connection, run_id: str, epoch: int, events: EventRows) -> Change:
+    """Add events to a run that is running under this epoch."""
+    fence = {"id": run_id, "epoch": epoch, "added": len(events)}
+    added = connection.fetch(connection.sql["add_to_running"], fence)
+    if not added:
+        raise StaleWrite(run_id)
+    number, last_seq = added[0]
+    first = _add_events(connection, number, last_seq, events)
+    return Change(changed_id=run_id if events else None, first_seq=first, events=events)
 
 
-class Nothing(Write):
-    """A write that changes nothing. It shows that the store can write."""
-
-    def write(self, connection: Connection) -> Change:
-        return Change()
+def update_queue_row(connection: Connection, number: int, before: Run | None, run: Run) -> None:
+    """Have a run in the queue exactly while it is queued."""
+    is_queued = run.state is RunState.QUEUED
+    if before is None or before.state is not RunState.QUEUED:
+        if is_queued:
+            connection.queue.add(number, run)
+    elif not is_queued:
+        connection.queue.remove(number, before, claimed=run.state is RunState.RUNNING)
+    elif before.owner != run.owner:
+        connection.queue.hand_over(number, run)
 
 
 def _made_by(connection: Connection, key: IdempotencyKey) -> Run | None:
-    found = connection.fetch(connection.statements("writes")["find_key"], {"key": key.key})
+    found = connection.fetch(connection.sql["find_key"], {"key": key.key})
     if not found:
         return None
     digest, doc = found[0]
@@ -315,7 +278,7 @@ def _add_events(connection: Connection, number: int, last_seq: int, events: Even
     """Add events, and return the number of the first."""
     first = last_seq - len(events) + 1
     numbered = [(number, seq, *event) for seq, event in enumerate(events, start=first)]
-    connection.executemany(connection.statements("writes")["insert_event"], numbered)
+    connection.executemany(connection.sql["insert_event"], numbered)
     return first
 
 
@@ -325,7 +288,7 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
 
 def _erase_secrets(connection: Connection, number: int) -> None:
     """Erase secret answers, and the fields of answers that are secret by a schema."""
-    sql = connection.statements("writes")
+    sql = connection.sql
     for place, doc in connection.fetch(sql["perhaps_secret"], (number,)):
         interaction = rows.load_interaction(doc)
         if interaction.secret_response is not None:
@@ -351,46 +314,39 @@ def _searched(run: Run) -> tuple[object, ...]:
 _ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "interactions", "request", "result", "run")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgetting(Write):
-    run_ids: tuple[str, ...]
-    entry: AuditEntry | None
-
-    @classmethod
-    def of(cls, run_ids: Sequence[str], entry: AuditEntry | None = None) -> Forgetting:
-        return cls(run_ids=tuple(clean(run_id) for run_id in run_ids), entry=entry)
-
-    def write(self, connection: Connection) -> Change:
-        forgotten = tuple(run_id for run_id in self.run_ids if _forget(connection, run_id))
-        audit.add(connection, self.entry if forgotten else None)
-        return Change(forgotten=forgotten)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord(Write):
-    entry: AuditEntry
-
-    def write(self, connection: Connection) -> Change:
-        audit.add(connection, self.entry)
-        return Change()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditExpiry(Write):
-    """Removes some of the entries before a time, oldest first."""
-
-    before: datetime
-    limit: int
-
-    def write(self, connection: Connection) -> Change:
-        return Change(expired=audit.expire(connection, self.before, self.limit))
+def forget(connection: Connection, run_ids: Sequence[str], entry: AuditEntry | None) -> Sequence[str]:
+    """Delete those of these runs that are finished. `entry` is added to the audit log if there are any."""
+    forgotten = [run_id for run_id in run_ids if _forget(connection, run_id)]
+    add_audit_entry(connection, entry if forgotten else None)
+    return forgotten
 
 
 def _forget(connection: Connection, run_id: str) -> bool:
-    sql = connection.statements("deletion")
-    found = connection.fetch(sql["number_of_over"], (run_id,))
+    found = connection.fetch(connection.sql["number_of_finished"], (run_id,))
     for (number,) in found:
         for what in _ORDER:
-            connection.execute(sql[f"forget_{what}"], (number,))
-        connection.places.forget(run_id)
+            connection.execute(connection.sql[f"forget_{what}"], (number,))
+        connection.queue.forget(run_id)
     return bool(found)
+
+
+def add_audit_entry(connection: Connection, entry: AuditEntry | None) -> None:
+    """Add an entry, in the transaction of the write that it is about."""
+    if entry is None:
+        return
+    texts = {
+        "actor": entry.actor.name,
+        "run_id": entry.run_id,
+        "interaction_id": entry.interaction_id,
+        "object": entry.object,
+        "address": entry.address,
+    }
+    columns = {name: None if text is None else clean(text)[:_MAX_AUDIT_CHARACTERS] for name, text in texts.items()}
+    columns |= {"at": rows.micros(entry.at), "via": entry.actor.via, "action": entry.action}
+    connection.execute(connection.sql["insert_audit_entry"], columns)
+
+
+def replace_file_store(connection: Connection, store_id: str | None) -> None:
+    connection.execute(connection.sql["forget_file_store"])
+    if store_id is not None:
+        connection.execute(connection.sql["put_file_store"], {"id": store_id})

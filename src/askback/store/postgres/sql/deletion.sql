@@ -1,4 +1,4 @@
--- name: number_of_over
+-- name: number_of_finished
 SELECT number FROM runs WHERE id = ? AND ended IS NOT NULL FOR UPDATE
 
 -- name: forget_run

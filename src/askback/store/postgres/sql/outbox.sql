@@ -1,5 +1,5 @@
 -- Another program that claims at the same moment gets others.
--- name: claim
+-- name: claim_deliveries
 UPDATE deliveries
 SET attempts = attempts + 1, next_attempt_at = :until,
     doc = coalesce(doc, (SELECT runs.doc FROM runs WHERE runs.number = deliveries.run))

@@ -13,11 +13,11 @@ CREATE INDEX IF NOT EXISTS queue_jobs_fetched ON procrastinate_jobs (worker_id, 
 CREATE INDEX IF NOT EXISTS queue_jobs_of_parties ON procrastinate_jobs
     ((queue_name || ''), (coalesce(args ->> 'party', '') COLLATE "C"), priority DESC, id) WHERE status < 'doing'
 
--- As `procrastinate_fetch_job`, in another order: see `core.priorities`. The party that is served goes to the end.
+-- As `procrastinate_fetch_job`, in another order: see `core.queue`. The party that is served goes to the end.
 -- `lanes` has every lane once for each party with jobs in it, and each step of it is one look into the index. `round`: a
 -- party gets its next job when each of the others has had one.
 -- Another worker that fetches at the same moment skips the job and takes one of the next: so there are 16 candidates.
--- name: fetch
+-- name: fetch_job
 WITH RECURSIVE lanes (lane, party) AS (
     SELECT given.value, (
         SELECT {party} FROM procrastinate_jobs AS jobs
@@ -81,7 +81,7 @@ FROM picked
 WHERE jobs.id = picked.id
 RETURNING jobs.id, jobs.args ->> 'run', (jobs.args ->> 'epoch')::bigint
 
--- name: remove
+-- name: remove_job_of_run
 DELETE FROM procrastinate_jobs WHERE args ->> 'run' = :id AND status = 'todo'
 
 -- name: hand_over
@@ -89,7 +89,7 @@ UPDATE procrastinate_jobs SET queue_name = :lane
 WHERE args ->> 'run' = :id AND (args ->> 'epoch')::bigint = :epoch AND status = 'todo'
 RETURNING id
 
--- name: forget
+-- name: forget_jobs
 DELETE FROM procrastinate_jobs WHERE args ->> 'run' = :id
 
 -- name: remove_job

@@ -1,10 +1,10 @@
--- name: over
+-- name: finished_runs
 SELECT number, doc FROM runs
 WHERE number > :after AND ended IS NOT NULL
 ORDER BY number
 LIMIT :limit
 
--- name: number_of_over
+-- name: number_of_finished
 SELECT number FROM runs WHERE id = ? AND ended IS NOT NULL
 
 -- name: forget_deliveries

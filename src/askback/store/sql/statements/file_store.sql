@@ -1,16 +1,16 @@
--- name: read
+-- name: file_store
 SELECT id, confirmed FROM file_store WHERE single = 1
 
--- name: propose
+-- name: propose_file_store
 INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 0) ON CONFLICT DO NOTHING
 
--- name: confirm
+-- name: confirm_file_store
 UPDATE file_store SET confirmed = 1 WHERE single = 1 AND id = :id
 
--- name: forget
+-- name: forget_file_store
 DELETE FROM file_store WHERE single = 1
 
--- name: put
+-- name: put_file_store
 INSERT INTO file_store (single, id, confirmed) VALUES (1, :id, 1)
 
 -- A sticky run that waits needs its process, not its files.

@@ -1,6 +1,6 @@
 -- Both go through all open questions, and are used a few times a day.
 
--- name: count
+-- name: count_open_questions
 SELECT count(*)
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND owner = :owner
@@ -8,7 +8,7 @@ WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND owner = :owner
     AND {cancel_requested_at} IS NULL
     AND (:labels IS NULL OR {has_labels})
 
--- name: oldest
+-- name: oldest_open_questions
 SELECT doc
 FROM runs INDEXED BY runs_waiting
 WHERE state = 'waiting_user' AND asked_at IS NOT NULL AND owner = :owner

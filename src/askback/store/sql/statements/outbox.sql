@@ -86,7 +86,7 @@ WHERE next_attempt_at IS NOT NULL AND {is_free}
 ORDER BY next_attempt_at
 LIMIT 1
 
--- name: claim
+-- name: claim_deliveries
 UPDATE deliveries
 SET attempts = attempts + 1, next_attempt_at = :until,
     doc = coalesce(doc, (SELECT runs.doc FROM runs WHERE runs.number = deliveries.run))
@@ -111,7 +111,7 @@ RETURNING number
 -- name: is_due
 SELECT 1 FROM deliveries WHERE number = :number AND attempts = :attempts AND next_attempt_at IS NOT NULL
 
--- name: claimed
+-- name: claimed_delivery
 SELECT {delivery_columns}, deliveries.doc
 FROM deliveries
     JOIN webhooks ON webhooks.number = deliveries.webhook

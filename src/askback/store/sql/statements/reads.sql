@@ -1,8 +1,8 @@
 -- name: get
-SELECT doc FROM runs WHERE id = ?
+SELECT doc FROM runs WHERE id = :id
 
 -- name: number
-SELECT number FROM runs WHERE id = ?
+SELECT number FROM runs WHERE id = :id
 
 -- name: existing
 SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(:ids))
@@ -13,17 +13,24 @@ SELECT 1 FROM runs WHERE id = :id AND {has_labels}
 -- name: request
 SELECT requests.input, requests.parameter, requests.env
 FROM runs JOIN requests ON requests.run = runs.number
-WHERE runs.id = ?
+WHERE runs.id = :id
 
 -- name: result
 SELECT results.data
 FROM runs LEFT JOIN results ON results.run = runs.number
-WHERE runs.id = ?
+WHERE runs.id = :id
 
 -- name: list_runs
 SELECT number, doc
 FROM runs
 WHERE number < :before {filters}
+ORDER BY number DESC
+LIMIT :limit
+
+-- name: list_labelled_by_state
+SELECT number, doc
+FROM runs
+WHERE number < :before {filters} AND {has_labels}
 ORDER BY number DESC
 LIMIT :limit
 
@@ -243,8 +250,8 @@ SELECT owner FROM found WHERE owner IS NOT NULL
 
 -- name: owned_by
 SELECT doc FROM runs INDEXED BY runs_open
-WHERE state IN ('queued', 'running', 'waiting_user') AND owner = ?
+WHERE state IN ('queued', 'running', 'waiting_user') AND owner = :owner
 ORDER BY number
 
--- name: count_runs
+-- name: count_all_runs
 SELECT count(*) FROM runs

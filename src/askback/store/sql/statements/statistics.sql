@@ -67,8 +67,11 @@ LIMIT :latest
 -- name: count_in_state
 SELECT count(*) FROM runs WHERE state = :state AND (:labels IS NULL OR {has_labels})
 
--- name: count_some
+-- name: count_runs
 SELECT count(*) FROM (SELECT 1 FROM runs WHERE number > 0 {filters} LIMIT :most) AS found
+
+-- name: count_labelled_by_state
+SELECT count(*) FROM (SELECT 1 FROM runs WHERE number > 0 {filters} AND {has_labels} LIMIT :most) AS found
 
 -- name: count_labelled
 SELECT count(*) FROM (
