@@ -237,6 +237,8 @@ class Run:
     """The names of its secret variables."""
     secret_inputs: tuple[str, ...] | None = None
     """The names of the inputs that must not be shown; None if the input is not shown at all."""
+    inherited_secrets: tuple[str, ...] = field(default=(), repr=False)
+    """The secret texts in the input and parameters of the runs that it continues: it may meet them in what it took over."""
     origin: Origin | None = None
     """The run that it continues."""
     trace_parent: str | None = None

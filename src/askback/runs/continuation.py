@@ -176,7 +176,7 @@ class Inheritance:
         try:
             before = await self._turn_after(source, origin)
             await self._drop_process(source)
-            await self._bring(source)
+            await self.bring(source)
             await self._pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
@@ -197,8 +197,8 @@ class Inheritance:
             )
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
 
-    async def _bring(self, source: Run) -> None:
-        """Its files may be on another machine."""
+    async def bring(self, source: Run) -> None:
+        """Fetch its files, which may be on another machine."""
         if self._archives is None:
             return
         try:

@@ -40,10 +40,11 @@ from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
 from askback.engines.base import Engine
 from askback.runs.continuation import Continuable, Inheritance, check_workdir
+from askback.runs.secrets import RunSecrets, names_of_secrets
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
-from askback.skills.summary import secret_inputs, summarize
+from askback.skills.summary import summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.base import IdempotencyKey, RunStore
 from askback.text.json_text import is_large
@@ -160,6 +161,7 @@ class Submissions:
         self._workdirs = workdirs
         self._prewarmed = prewarmed
         self._archives = archives
+        self._secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, archives=archives)
 
     def reading(self, store: RunStore) -> Self:
         """The same on another view of the store."""
@@ -234,10 +236,11 @@ class Submissions:
         if name is None and source and wanted.origin and wanted.origin.session:
             name = source.engine
         named = None if name is None else await self._engines.choose(package, name)
+        inherited = () if source is None else await self._inherited_secrets(source)
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
-            checked = await self._pools.parsing.run(self._check, package, wanted)
+            checked = await self._pools.parsing.run(self._check, package, wanted, inherited)
         else:
-            checked = self._check(package, wanted)
+            checked = self._check(package, wanted, inherited)
         engine = named or await self._engines.choose(package, None)
         await self._check_env(engine, wanted.env)
         workdir = await self._workdir(wanted, source)
@@ -263,6 +266,7 @@ class Submissions:
             labels=_labels(wanted, source),
             env_names=tuple(wanted.env),
             secret_inputs=checked.secret_inputs,
+            inherited_secrets=inherited,
             origin=wanted.origin,
             trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
             workdir=workdir,
@@ -272,6 +276,11 @@ class Submissions:
         named_effort = wanted.options.get("effort") is not None
         warning = await self._engines.ignored_effort(run, required=named_effort)
         return run if warning is None else run.evolve(warnings=(warning,))
+
+    async def _inherited_secrets(self, source: Run) -> tuple[str, ...]:
+        if source.skill.uploaded:
+            await self._inheritance.bring(source)
+        return await self._secrets.inherited(source, await self._store.request(source.id))
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
         workdir = None
@@ -311,7 +320,7 @@ class Submissions:
         if env and (problems := list(env_problems(env, await self._engines.env_words(engine)))):
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", problems)
 
-    def _check(self, package: SkillPackage, wanted: Submission) -> _Checked:
+    def _check(self, package: SkillPackage, wanted: Submission, inherited: tuple[str, ...]) -> _Checked:
         """Report every problem at once, each with its path."""
         mode, problems = choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
@@ -334,7 +343,7 @@ class Submissions:
                 problems += (f"{path}.kind: chats of the Telegram bot are only in the server's settings",)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
-        secrets = secret_inputs(given, package.input_schema)
+        secrets = names_of_secrets(given, package.input_schema, inherited)
         return _Checked(
             mode=mode,
             options=merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec),

@@ -40,10 +40,10 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
         request = await store.request(run.id)
         first = partial(prompts.first_prompt, _assignment(context, run, package, request))
         prompt = await _render(first, slow or is_large(request.input, request.parameter))
-        return Instructions(prompt=prompt, secrets=texts_to_mask(package, request, (), {}))
+        return Instructions(prompt=prompt, secrets=texts_to_mask(run, package, request, (), {}))
     interactions = await store.interactions(run.id)
     given = await store.request(run.id) if declares_secrets(package) else RunRequest()
-    secrets = texts_to_mask(package, given, interactions, {})
+    secrets = texts_to_mask(run, package, given, interactions, {})
     match order.kind:
         case TurnKind.REPAIR:
             repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
