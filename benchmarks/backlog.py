@@ -35,7 +35,7 @@ def fetches(address: str, queued: int, count: int) -> list[float]:
         wanted = {"lanes": '["/idle"]', "usual": 3, "named": "{}", "fetcher": worker}
         for _ in range(FIRST + count):
             began = time.perf_counter()
-            assert connection.fetch(connection.statements("queue")["fetch"], wanted) == []
+            assert connection.fetch(connection.sql["fetch_job"], wanted) == []
             taken.append(1000 * (time.perf_counter() - began))
     return taken[FIRST:]
 

@@ -35,7 +35,8 @@ from askback.core.runs import (
     TurnOrder,
 )
 from askback.core.signals import HandleNamed, Replied, SlotAcquired, TurnEnded
-from askback.store.base import RunFilter, Store, move
+from askback.store.base import Store, move
+from askback.store.pages import RunFilter
 from askback.store.sqlite import SqliteStore
 from askback.store.sqlite.connection import open_writer
 

@@ -18,7 +18,8 @@ from askback.core.outcomes import Final
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessStarted, TurnEnded, TurnLost
 from askback.process.tree import Tree
-from askback.store.base import StaleWrite, move
+from askback.store.base import move
+from askback.store.pages import StaleWrite
 from support import postgres
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.postgres import databases

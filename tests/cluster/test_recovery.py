@@ -20,7 +20,8 @@ from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
 from askback.process.locks import Instances
 from askback.process.tree import MARK, Tree
-from askback.store.base import RunFilter, move
+from askback.store.base import move
+from askback.store.pages import RunFilter
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 
 SERVER = """

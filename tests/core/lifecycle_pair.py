@@ -48,7 +48,8 @@ from askback.core.signals import (
     TurnEnded,
     TurnLost,
 )
-from askback.store.base import StaleWrite, Store, move
+from askback.store.base import Store, move
+from askback.store.pages import StaleWrite
 
 TIMEOUT_SEC = 100
 HURRIED = ("running", "waiting_user")

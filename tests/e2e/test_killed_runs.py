@@ -16,7 +16,7 @@ import pytest
 from audit import audit
 
 from askback.core.runs import RunState
-from askback.store.base import RunFilter
+from askback.store.pages import RunFilter
 from support.data_folder import World
 from support.program import Started
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import Actor, Caller, Channel
 from askback.http.app import _OPERATIONS
-from askback.store.audit_log import AuditFilter
+from askback.store.pages import AuditFilter
 from support.api import calling, over, refused, reply, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server

@@ -26,7 +26,8 @@ from askback.core.runs import (
     TurnOrder,
 )
 from askback.core.signals import HandleNamed, ProcessStarted, Replied, Signal, SlotAcquired, TurnEnded
-from askback.store.base import IdempotencyKey, Store, move
+from askback.store.base import Store, move
+from askback.store.pages import IdempotencyKey
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT_SEC = 1200.0

@@ -21,7 +21,8 @@ from lives import ask, create, message, name_handle, new_run, reply, start
 from stores import opened
 
 from askback.core.errors import Conflict
-from askback.store.base import IdempotencyKey, Store
+from askback.store.base import Store
+from askback.store.pages import IdempotencyKey
 
 
 def say(line: str) -> None:

@@ -16,7 +16,8 @@ from askback.core import lifecycle
 from askback.core.errors import Conflict, Unavailable
 from askback.core.runs import Run, RunRequest
 from askback.core.webhooks import Webhook
-from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
+from askback.store.base import Store
+from askback.store.pages import UNKNOWN_RUN, IdempotencyKey, RunFilter
 from support import postgres
 from support.postgres import PostgresServer, databases
 from support.postgres_proxy import PostgresProxy

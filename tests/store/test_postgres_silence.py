@@ -15,7 +15,8 @@ from test_store_crashes import agrees_with_itself
 
 from askback.core.errors import Unavailable
 from askback.core.runs import Run
-from askback.store.base import UNKNOWN_RUN, IdempotencyKey, RunFilter, Store
+from askback.store.base import Store
+from askback.store.pages import UNKNOWN_RUN, IdempotencyKey, RunFilter
 from support import postgres
 from support.postgres import PostgresServer, databases
 from support.postgres_proxy import PostgresProxy
@@ -60,7 +61,7 @@ def own_server(server_of_this_module: PostgresServer) -> Iterator[PostgresServer
 async def opened(address: str, *, patience_sec: float) -> AsyncIterator[Store]:
     """Short limits for a call, and long ones for what only a slow machine would exceed."""
     from askback.store.postgres import PostgresStore
-    from askback.store.postgres.limits import Limits
+    from askback.store.postgres.connection import Limits
 
     limits = Limits(patience_sec=patience_sec, answer_sec=2.0, least_sec=2.0, statement_sec=60.0, idle_sec=0.5)
     store = await PostgresStore.open(f"{address}&connect_timeout=2", limits=limits)
@@ -212,7 +213,7 @@ def test_a_store_is_not_opened_while_the_server_is_suspended(own_server: Postgre
 
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(address: str) -> None:
     from askback.store.postgres import PostgresStore
-    from askback.store.postgres.limits import Limits
+    from askback.store.postgres.connection import Limits
 
     async def main() -> None:
         store = await PostgresStore.open(address, limits=Limits(statement_sec=0.2))

@@ -274,7 +274,7 @@ def test_without_a_database_the_cache_is_used_for_a_while_and_nothing_new_is_adm
 ) -> None:
     if (reason := postgres.missing()) is not None:
         pytest.skip(reason)
-    from askback.store.postgres.collection import RowCollection
+    from askback.store.postgres.records import RowCollection
 
     async def main(server: PostgresServer) -> None:
         async with watching(server.make_database(), patience_sec=0.5) as records:

@@ -16,7 +16,8 @@ from askback.core.events import EventType, NewEvent
 from askback.core.runs import Run
 from askback.core.signals import TurnLost
 from askback.runs.following import MAX_UNSENT, RunChanges
-from askback.store.base import Changes, Store, move
+from askback.store.base import Store, move
+from askback.store.listeners import Changes
 
 SAID = [NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "well"})]
 

@@ -15,7 +15,8 @@ from stores import OpenStore, Program
 from askback.core.errors import NotFound, Unavailable
 from askback.core.events import Event, NewEvent
 from askback.runs.run_events import PAGE, RunEvents
-from askback.store.base import PAGE_BYTES, EventPage, Store
+from askback.store.base import Store
+from askback.store.pages import PAGE_BYTES, EventPage
 
 
 class Counting:

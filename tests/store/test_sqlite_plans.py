@@ -18,33 +18,26 @@ from lives import DECIDED, NOON, TIMEOUT_SEC, at, create, new_run, reply, runnin
 from stores import opened
 
 from askback.core.interactions import InboxOrder
+from askback.core.queue import UNLIMITED
 from askback.core.runs import Run, RunState
-from askback.store.base import LabelSet, RunFilter, Store
-from askback.store.sql import reads, statistics
+from askback.store.base import Store
+from askback.store.pages import PAGE_BYTES, InboxFilter, LabelSet, RunFilter
+from askback.store.sql import reads, rows, statistics
 from askback.store.sqlite.connection import DIALECT, SqliteConnection, open_reader, open_writer
 
 pytestmark = pytest.mark.sqlite
 
-statements = DIALECT.statements
-
-FOR_PEOPLE = {"count_runs", "inbox_count"}
+FOR_PEOPLE = {"count_all_runs", "inbox_count", "count_stored_runs", "some_archive_keys"}
 """Statements that may read all there is; none of them is on the way of a run."""
 
 STATEMENTS = {
-    **statements("writes"),
-    **statements("deletion"),
-    **statements("chats"),
-    **{f"open_questions.{name}": sql for name, sql in statements("open_questions").items()},
-    **statements("outbox"),
-    **statements("queue"),
     **{
         name: sql
-        for name, sql in statements("reads").items()
-        if name not in FOR_PEOPLE | {"list_runs", "list_labelled"}
+        for name, sql in DIALECT.sql.items()
+        if "{" not in sql and name not in FOR_PEOPLE and name != "labelled_days"
     },
-    **{name: sql for name, sql in statements("statistics").items() if "{" not in sql and name != "labelled_days"},
-    **{f"finished_by_{column}": statistics.adding_up_by(DIALECT, column) for column in ("day", "skill", "engine")},
-    "finished_labelled": statistics.adding_up_by(DIALECT, "day", frozenset({("customer", "4711")})),
+    **{f"finished_by_{column}": statistics.adding_up_by(DIALECT.sql, column) for column in ("day", "skill", "engine")},
+    "finished_labelled": statistics.adding_up_by(DIALECT.sql, "day", frozenset({("customer", "4711")})),
 }
 FILTERS = [
     RunFilter(state=state, skill=skill, engine=engine)
@@ -82,7 +75,7 @@ def test_no_statement_scans_a_table(connection: SqliteConnection, name: str) -> 
 
 @pytest.mark.parametrize("where", FILTERS, ids=str)
 def test_no_list_scans_or_sorts(connection: SqliteConnection, where: RunFilter) -> None:
-    sql, _ = reads.filtered(DIALECT, where)
+    sql, _ = reads.filtered(DIALECT.sql, where, "list")
     [step] = plan(connection, sql)
     assert step.startswith("SEARCH runs USING")
     wanted = [name for name in ("state", "skill", "engine") if getattr(where, name) is not None]
@@ -95,7 +88,7 @@ def test_no_list_scans_or_sorts(connection: SqliteConnection, where: RunFilter) 
 @pytest.mark.contract("N-5")
 @pytest.mark.parametrize("where", FILTERS, ids=str)
 def test_no_list_by_label_scans_or_sorts(connection: SqliteConnection, where: RunFilter) -> None:
-    sql, _ = reads.filtered(DIALECT, replace(where, labels=LABELS))
+    sql, _ = reads.filtered(DIALECT.sql, replace(where, labels=LABELS), "list")
     steps = plan(connection, sql)
     assert scans(steps) == []
     assert not any("TEMP B-TREE" in step for step in steps)
@@ -110,7 +103,7 @@ def test_no_list_by_label_scans_or_sorts(connection: SqliteConnection, where: Ru
 @pytest.mark.parametrize("where", FILTERS, ids=str)
 @pytest.mark.parametrize("labels", [frozenset(), LABELS], ids=["any", "labelled"])
 def test_no_count_scans(connection: SqliteConnection, where: RunFilter, labels: LabelSet) -> None:
-    sql, _ = statistics.counting(DIALECT, replace(where, labels=labels))
+    sql, _ = reads.filtered(DIALECT.sql, replace(where, labels=labels), "count")
     steps = plan(connection, sql)
     assert scans(steps) == []
     assert any(step.startswith("SEARCH runs USING") for step in steps)
@@ -118,10 +111,10 @@ def test_no_count_scans(connection: SqliteConnection, where: RunFilter, labels: 
 
 def test_a_scan_would_be_seen(connection: SqliteConnection) -> None:
     assert scans(plan(connection, "SELECT doc FROM runs WHERE doc = ?"))
-    assert scans(plan(connection, statements("reads")["count_runs"]))
+    assert scans(plan(connection, DIALECT.sql["count_all_runs"]))
 
 
-@pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions", "open_questions.oldest"])
+@pytest.mark.parametrize("name", ["pending", "pending_by_deadline", "closed_questions", "oldest_open_questions"])
 def test_no_list_of_questions_sorts(connection: SqliteConnection, name: str) -> None:
     assert [step for step in plan(connection, STATEMENTS[name]) if "TEMP B-TREE" in step] == []
 
@@ -163,29 +156,39 @@ async def fill(store: Store, count: int) -> None:
 
 LATE, ANNOUNCED = at(TIMEOUT_SEC - 60), timedelta(seconds=600)
 FAR = datetime.max.replace(tzinfo=NOON.tzinfo)
+
+
+def runs(name: str, **given: Any) -> Callable[[SqliteConnection], object]:
+    return lambda connection: reads.runs(connection, name, rows.values(**given))
+
+
+def fetched(name: str, **given: Any) -> Callable[[SqliteConnection], object]:
+    return lambda connection: connection.fetch(connection.sql[name], rows.values(**given))
+
+
 READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "get": lambda connection: reads.get(connection, "mine-0"),
-    "events": lambda connection: reads.events(connection, "mine-0", 0, 10),
+    "events": lambda connection: reads.events(connection, "mine-0", 0, 10, PAGE_BYTES),
     "interactions": lambda connection: reads.interactions(connection, "late-0"),
     "list": lambda connection: reads.list_runs(connection, RunFilter(), None, 3),
     "list by state": lambda connection: reads.list_runs(connection, RunFilter(state=RunState.RUNNING), None, 3),
     "list by all": lambda connection: reads.list_runs(
         connection, RunFilter(state=RunState.SUCCEEDED, skill="rare", engine="rare"), None, 3
     ),
-    "pending": lambda connection: reads.pending(connection, None, 3),
-    "pending by deadline": lambda connection: reads.pending(connection, None, 3, order=InboxOrder.DEADLINE),
-    "closed questions": lambda connection: reads.closed_questions(connection, None, 3),
-    "queued": lambda connection: reads.queued(connection, ["me"], without_engines=["full"], limit=3),
-    "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], without_engines=[], limit=3),
-    "longest queued": lambda connection: reads.longest_queued(connection, ["me", "crowd"]),
-    "held": reads.held,
-    "held by one worker": lambda connection: reads.held(connection, ["worker"]),
-    "workers": reads.workers,
-    "overdue": lambda connection: reads.overdue(connection, ["me", "crowd"], FAR, 3),
-    "next deadline": lambda connection: reads.next_deadline(connection, ["me", "crowd"]),
-    "expiring": lambda connection: reads.expiring(connection, ["me", "crowd"], LATE, ANNOUNCED, 3),
-    "next expiring": lambda connection: reads.next_expiring(connection, ["me", "crowd"], NOON, ANNOUNCED),
-    "owners": reads.owners,
+    "pending": lambda connection: reads.pending(connection, None, 3, InboxFilter(), InboxOrder.OLDEST),
+    "pending by deadline": lambda connection: reads.pending(connection, None, 3, InboxFilter(), InboxOrder.DEADLINE),
+    "closed questions": lambda connection: reads.closed_questions(connection, None, 3, frozenset()),
+    "queued": lambda connection: reads.queued(connection, ["me"], ["full"], 3, UNLIMITED),
+    "queued for all": lambda connection: reads.queued(connection, ["me", "crowd"], [], 3, UNLIMITED),
+    "longest queued": runs("longest_queued", owners=["me", "crowd"]),
+    "held": runs("held"),
+    "held by one worker": runs("held_by", workers=["worker"]),
+    "workers": fetched("workers"),
+    "overdue": runs("overdue", owners=["me", "crowd"], at=FAR, limit=3),
+    "next deadline": fetched("next_deadline", owners=["me", "crowd"]),
+    "expiring": runs("expiring", owners=["me", "crowd"], at=LATE, before=ANNOUNCED, limit=3),
+    "next expiring": fetched("next_expiring", owners=["me", "crowd"], at=NOON, before=ANNOUNCED),
+    "owners": fetched("owners"),
     "finished runs": lambda connection: statistics.finished_by(connection, "skill", NOON.date(), NOON.date(), 3),
     "answer times": lambda connection: statistics.answer_times(connection, NOON.date(), 10),
     "labels of a run": lambda connection: reads.check_labels(connection, "labelled-0", LABELS) is None,
@@ -233,5 +236,5 @@ def test_a_read_takes_as_many_steps_among_many_runs_as_among_few(small_and_large
 
 
 def test_a_read_that_goes_through_all_would_be_seen(small_and_large: tuple[Path, Path]) -> None:
-    small, large = (steps(folder, lambda connection: reads.owned_by(connection, "crowd")) for folder in small_and_large)
+    small, large = (steps(folder, runs("owned_by", owner="crowd")) for folder in small_and_large)
     assert large > small * 5

@@ -18,9 +18,11 @@ from stores import opened
 from askback.core import lifecycle
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import RunRequest
-from askback.store.base import RunFilter, Store
+from askback.store.base import Store
+from askback.store.pages import RunFilter
 from askback.store.sql import reads
-from askback.store.sql.writes import Change, Creation
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import Change, CreateRun
 from askback.store.sqlite import connection as connections
 from askback.store.sqlite.connection import open_reader, open_writer
 from askback.store.sqlite.writer import Writer
@@ -28,9 +30,9 @@ from askback.store.sqlite.writer import Writer
 pytestmark = pytest.mark.sqlite
 
 
-def creation(run_id: str, size: int = 1) -> Creation:
+def creation(run_id: str, size: int = 1) -> Callable[[Connection], Change]:
     request = RunRequest(input={"text": "x" * size})
-    return Creation.of(lifecycle.create(new_run(run_id), {}), request, None)
+    return CreateRun.of(lifecycle.create(new_run(run_id), {}), request, None).write
 
 
 @asynccontextmanager

@@ -14,7 +14,9 @@ from stores import OpenStore, Program
 from askback.core.errors import Unavailable
 from askback.core.events import EventType, NewEvent
 from askback.core.runs import RunState
-from askback.store.base import UNKNOWN_RUN, Changes, EventPage, IdempotencyKey, NewEvents, Store
+from askback.store.base import Store
+from askback.store.listeners import Changes, NewEvents
+from askback.store.pages import UNKNOWN_RUN, EventPage, IdempotencyKey
 
 MESSAGE = message("hello")
 

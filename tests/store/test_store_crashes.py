@@ -10,7 +10,8 @@ from lives import create, new_run, start
 from stores import OpenStore, Program
 
 from askback.core.runs import RunState
-from askback.store.base import IdempotencyKey, RunFilter, Store
+from askback.store.base import Store
+from askback.store.pages import IdempotencyKey, RunFilter
 
 
 @pytest.mark.contract("B-1", "W-1", "A-2")

@@ -13,7 +13,8 @@ from askback.core import lifecycle
 from askback.core.errors import Invalid, NotFound
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import Attempt, BusyReceivers, Delivery, DueDelivery, Webhook, WebhookKind
-from askback.store.base import IdempotencyKey, StaleWrite, Store
+from askback.store.base import Store
+from askback.store.pages import IdempotencyKey, StaleWrite
 
 HOOK = Webhook(url="https://one.example/hook", secret="whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ=")
 OTHER = Webhook(url="https://two.example/hook", kind=WebhookKind.NTFY)

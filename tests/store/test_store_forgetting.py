@@ -12,7 +12,8 @@ from test_store_deliveries import HOOK, claim, create_with, log
 from askback.core.errors import NotFound
 from askback.core.runs import RunState
 from askback.core.signals import CancelRequested
-from askback.store.base import IdempotencyKey, RunFilter, move
+from askback.store.base import move
+from askback.store.pages import IdempotencyKey, RunFilter
 
 
 def test_a_forgotten_run_leaves_nothing(open_store: OpenStore) -> None:

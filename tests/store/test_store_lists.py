@@ -29,12 +29,13 @@ from askback.core.errors import Invalid
 from askback.core.interactions import InboxOrder, InteractionOutcome
 from askback.core.runs import SHARED, Run, RunOptions, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied, TurnLost
-from askback.store.base import InboxCount, InboxFilter, RunFilter, RunPage, Store, move
-from askback.store.sql.search import mentions, words_of
+from askback.store.base import Store, move
+from askback.store.pages import InboxCount, InboxFilter, Page, RunFilter
+from askback.store.sql.rows import mentions, words_of
 
 
-def ids(runs: Sequence[Run] | RunPage) -> list[str]:
-    return [run.id for run in (runs.items if isinstance(runs, RunPage) else runs)]
+def ids(runs: Sequence[Run] | Page[Run]) -> list[str]:
+    return [run.id for run in (runs.items if isinstance(runs, Page) else runs)]
 
 
 async def queue(store: Store, *owners: str, without: Sequence[str] = (), limit: int = 100) -> list[str]:

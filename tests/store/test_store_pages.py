@@ -9,7 +9,7 @@ from stores import OpenStore
 
 from askback.core.events import EventType, NewEvent
 from askback.runs.run_events import RunEvents
-from askback.store.base import PAGE_BYTES
+from askback.store.pages import PAGE_BYTES
 
 
 def said(size: int, count: int) -> list[NewEvent]:

@@ -43,7 +43,8 @@ from askback.core.lifecycle import Decision
 from askback.core.outcomes import AskUser, TurnError
 from askback.core.runs import Run, RunRequest, RunState, Usage
 from askback.core.signals import CancelRequested, SlotAcquired, TurnEnded
-from askback.store.base import IdempotencyKey, StaleWrite, Store, move
+from askback.store.base import Store, move
+from askback.store.pages import IdempotencyKey, StaleWrite
 
 MESSAGE = NewEvent(type=EventType.ASSISTANT_MESSAGE, at=NOON, data={"text": "hello"})
 

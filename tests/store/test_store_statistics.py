@@ -17,7 +17,8 @@ from askback.core.errors import ErrorCode, RunError
 from askback.core.outcomes import Final, TurnError
 from askback.core.runs import Run, RunState, Usage
 from askback.core.signals import CancelRequested, TurnEnded
-from askback.store.base import Finished, RunFilter, RunStats, Store, move
+from askback.store.base import Store, move
+from askback.store.pages import Finished, RunFilter, RunStats
 from askback.store.sqlite.connection import migrations, open_writer
 
 TODAY = NOON.date()

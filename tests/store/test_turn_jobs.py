@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from askback.core import lifecycle
 from askback.core.errors import Conflict
 from askback.core.runs import SHARED, Run, RunRequest, RunState
 from askback.core.signals import Adopted, CancelRequested, SlotAcquired, TurnLost
-from askback.store.base import StaleWrite, move
+from askback.store.base import move
+from askback.store.pages import StaleWrite
 from askback.store.sql.connection import Connection
-from askback.store.sql.writes import Change, Creation, Move, Write
+from askback.store.sql.writes import ApplyDecision, Change, CreateRun
 from askback.store.turns import Room, Ticket, Turns
 from support import postgres
 from support.postgres import PostgresServer, databases
@@ -109,30 +110,29 @@ def test_a_run_that_is_queued_has_exactly_one_job_for_its_epoch(address: str) ->
     play(main)
 
 
-class Failing(Write):
+def failing(work: Callable[[Connection], Change]) -> Callable[[Connection], Change]:
     """A write that fails at its very end."""
 
-    def __init__(self, work: Write) -> None:
-        self._work = work
-
-    def write(self, connection: Connection) -> Change:
-        self._work.write(connection)
+    def write(connection: Connection) -> Change:
+        work(connection)
         raise RuntimeError("on purpose")
+
+    return write
 
 
 @pytest.mark.contract("M-2")
 def test_a_change_that_is_rolled_back_leaves_no_job(address: str) -> None:
     async def main() -> None:
         async with opened(address) as store:
-            creation = Creation.of(lifecycle.create(new_run("new"), {}), RunRequest(), None)
+            creation = CreateRun.of(lifecycle.create(new_run("new"), {}), RunRequest(), None)
             with pytest.raises(RuntimeError, match="on purpose"):
-                await store.write(Failing(creation))
+                await store.write(failing(creation.write))
             assert await jobs(store, "new") == []
             run = await running(store, new_run("old"))
             lost = lifecycle.decide(run, TurnLost(epoch=run.epoch, at=NOON))
             assert isinstance(lost, lifecycle.Decision)
             with pytest.raises(RuntimeError, match="on purpose"):
-                await store.write(Failing(Move.of(run, lost)))
+                await store.write(failing(ApplyDecision.of(run, lost).write))
             with pytest.raises(StaleWrite):
                 await store.apply(run.evolve(version=run.version - 1), lost)
             assert await jobs(store, "old") == []

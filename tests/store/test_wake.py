@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.store.sqlite.cross_process_wake import Wake
+from askback.store.sqlite.wake import Wake
 
 pytestmark = pytest.mark.sqlite
 

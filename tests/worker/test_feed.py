@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from askback.core.events import EventType, NewEvent
-from askback.store.base import StaleWrite
+from askback.store.pages import StaleWrite
 from askback.store.sqlite import SqliteStore
 from askback.worker.turn.observe import EventFeed
 

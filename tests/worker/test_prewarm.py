@@ -21,7 +21,7 @@ from askback.process import tree
 from askback.process import warm as pool
 from askback.process.child import Child
 from askback.process.warm import DropReason
-from askback.store.base import IdempotencyKey
+from askback.store.pages import IdempotencyKey
 from askback.worker import prewarm
 from askback.worker.turn import process as turn_process
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting

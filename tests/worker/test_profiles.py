@@ -9,7 +9,7 @@ import pytest
 from askback.core.errors import AskbackError, Invalid, RefusalCode
 from askback.core.runs import ProfileKind, RunState
 from askback.engines import registry
-from askback.store.base import RunFilter
+from askback.store.pages import RunFilter
 from askback.wire.base import plain
 from askback.wire.runs import Run as WireRun
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting

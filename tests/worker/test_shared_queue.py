@@ -9,7 +9,7 @@ import pytest
 from askback.app import App, opened
 from askback.core.events import EventType
 from askback.core.runs import RunState
-from askback.store.sql.store import SqlStore
+from askback.store.base import Store
 from askback.store.sqlite import SqliteStore
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until
 
@@ -19,7 +19,7 @@ LIMIT_SEC = 120.0
 
 async def jobs(app: App) -> list[str]:
     """The states of the jobs. The queue in SQLite has none."""
-    assert isinstance(app.store, SqlStore)
+    assert isinstance(app.store, Store)
     if isinstance(app.store, SqliteStore):
         return []
     sql = "SELECT status::text FROM procrastinate_jobs ORDER BY id"

@@ -116,11 +116,11 @@ def _of_folder(path: Path, states: tuple[str, ...]) -> list[CompletionItem]:
 
 def _of_connection(connection: Connection, states: tuple[str, ...]) -> list[CompletionItem]:
     from askback.core.runs import RunState
-    from askback.store.base import RunFilter
+    from askback.store.pages import RunFilter
     from askback.store.sql.reads import list_runs
 
     filters = [RunFilter(state=RunState(state)) for state in states] or [RunFilter()]
-    return [_item(run) for each in filters for run in list_runs(connection, each, limit=_MAX_RUNS).items]
+    return [_item(run) for each in filters for run in list_runs(connection, each, None, _MAX_RUNS).items]
 
 
 def _item(run: Run) -> CompletionItem:

@@ -12,8 +12,7 @@ from askback.core.labels import NO_LABELS, Labels
 from askback.core.runs import SHARED, RunState
 from askback.core.runs import Run as StoredRun
 from askback.settings.model import Settings
-from askback.store.audit_log import AuditFilter
-from askback.store.base import RunFilter
+from askback.store.pages import AuditFilter, RunFilter
 from askback.wire.access import AuditEntry
 from askback.wire.artifacts import Artifact
 from askback.wire.questions import Interaction

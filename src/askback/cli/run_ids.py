@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.runs import Run, RunState
-from askback.store.base import RunFilter
+from askback.store.pages import RunFilter
 from askback.text.formatting import one_line
 
 if TYPE_CHECKING:

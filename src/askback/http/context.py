@@ -37,8 +37,8 @@ from askback.http.streams import Streams
 from askback.runs.links import Links
 from askback.runs.service import Service
 from askback.runs.submission import Submission
-from askback.store.audit_log import AuditStore
-from askback.store.base import IdempotencyKey
+from askback.store.base import Store
+from askback.store.pages import IdempotencyKey
 from askback.telemetry.metrics import Metrics
 from askback.text.json_text import is_large
 from askback.wire.base import Shape, encode
@@ -241,7 +241,7 @@ def changed(
 class AuditTrail:
     """Adds entries for writes to files, right after them. The store adds those about runs itself."""
 
-    store: AuditStore
+    store: Store
     clock: Callable[[], datetime]
 
     async def note(self, by: Actor, action: Action, what: Changed) -> None:

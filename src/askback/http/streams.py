@@ -20,7 +20,7 @@ from askback.core.events import Event
 from askback.core.runs import Run
 from askback.http.auth import check_still_valid
 from askback.runs.inbox import InboxPage
-from askback.store.base import EventPage
+from askback.store.pages import EventPage
 from askback.wire import runs as wire
 
 Batches = AsyncGenerator[Sequence[Any]]

@@ -23,7 +23,8 @@ from askback.notifications.channels import DeliveryPolicy, open_channels
 from askback.notifications.channels.base import Channel, DueMessage, Failed, Refused, Response
 from askback.notifications.channels.sender import TIMEOUT_SEC, requested_delay_sec
 from askback.runs.links import AnswerLinks, Recipient
-from askback.store.base import Changes, Store
+from askback.store.base import Store
+from askback.store.listeners import Changes
 
 log = logging.getLogger(__name__)
 

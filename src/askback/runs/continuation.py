@@ -24,7 +24,7 @@ from askback.fs.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 from askback.process import locks
 from askback.process.tree import Tree
 from askback.process.warm import WarmPool
-from askback.store.base import RunStore
+from askback.store.visible import RunStore
 from askback.workspace.archives import ArchiveMissing, RunArchives
 from askback.workspace.layout import Workspace
 from askback.workspace.workspaces import Workspaces

@@ -24,7 +24,8 @@ from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.process.locks import FileLock
-from askback.store.base import RunStore, Store
+from askback.store.base import Store
+from askback.store.visible import RunStore
 from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces
 

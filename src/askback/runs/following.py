@@ -13,7 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from askback.core.errors import AskbackError, NotFound
 from askback.core.runs import Run
-from askback.store.base import UNKNOWN_RUN, Changes, RunStore
+from askback.store.listeners import Changes
+from askback.store.pages import UNKNOWN_RUN
+from askback.store.visible import RunStore
 
 
 class Listener(Protocol):

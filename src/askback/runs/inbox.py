@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from askback.core.interactions import InboxOrder
 from askback.core.runs import Run
 from askback.runs.following import SharedReader
-from askback.store.base import Changes, InboxCount, InboxFilter, RunStore
+from askback.store.listeners import Changes
+from askback.store.pages import InboxCount, InboxFilter
+from askback.store.visible import RunStore
 from askback.wire import runs as wire
 
 PAGE = 200

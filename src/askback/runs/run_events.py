@@ -14,7 +14,9 @@ from itertools import takewhile
 from askback.core.events import Event, EventType
 from askback.core.runs import RunState
 from askback.runs.following import SharedReader
-from askback.store.base import EventPage, NewEvents, RunStore
+from askback.store.listeners import NewEvents
+from askback.store.pages import EventPage
+from askback.store.visible import RunStore
 
 PAGE = 100
 PAGE_BYTES = 128_000

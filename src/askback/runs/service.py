@@ -41,8 +41,9 @@ from askback.runs.secrets import RunSecrets
 from askback.runs.submission import Submission, Submissions, check_answer
 from askback.skills.library import Library
 from askback.skills.summary import masked
-from askback.store.base import InboxFilter, RunStats, RunStore, StaleWrite, move
-from askback.store.visible import VisibleStore, visible
+from askback.store.base import move
+from askback.store.pages import InboxFilter, RunStats, StaleWrite
+from askback.store.visible import RunStore, VisibleStore, visible
 from askback.text.diff import Diff, diff
 from askback.workspace.archives import RunArchives
 from askback.workspace.artifacts import (

@@ -46,7 +46,8 @@ from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
 from askback.skills.summary import summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
-from askback.store.base import IdempotencyKey, RunStore
+from askback.store.pages import IdempotencyKey
+from askback.store.visible import RunStore
 from askback.text.json_text import is_large
 from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.run_objects import uploaded_package_key

@@ -1,24 +1,30 @@
-"""The interface of the store: the only writer of states, and the queue of turns.
+"""The store: the only writer of states, and the queue of turns. `Store` lists all that a store can do.
 
 Every change is guarded: `apply` by the run's version, `append` by its epoch. The loser of a race gets `StaleWrite`, and
 must read the run and decide again, as `move` does.
+
+A database adds connections, threads and its dialect: see `store.sqlite` and `store.postgres`. A method of one statement names
+it here, and `sql/statements/` has it; other reads and writes are functions in `store.sql`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import Protocol, Self
+from typing import Any, Protocol, TypeVar
 
-from askback.core.access import AuditEntry
-from askback.core.errors import Conflict
-from askback.core.events import Event, NewEvent
+from askback.core.access import AuditEntry, StoredEntry
+from askback.core.errors import Conflict, Unavailable
+from askback.core.events import NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
+from askback.core.labels import Labels
 from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.queue import UNLIMITED, Shares
-from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, Usage
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
 from askback.core.signals import Signal
 from askback.core.webhooks import (
     EVERY_DELIVERY,
@@ -30,181 +36,36 @@ from askback.core.webhooks import (
     DeliveryView,
     DueDelivery,
     Webhook,
+    WebhookKind,
 )
-from askback.store.audit_log import AuditStore
-from askback.store.file_store import FileStoreRecord
-from askback.store.open_questions import QuestionStore
+from askback.store.listeners import Changes, Listeners, NewEvents
+from askback.store.pages import (
+    ANY_LABELS,
+    PAGE_BYTES,
+    AuditFilter,
+    EventPage,
+    FileStore,
+    IdempotencyKey,
+    InboxCount,
+    InboxFilter,
+    LabelSet,
+    OpenQuestions,
+    Page,
+    QueuedRuns,
+    RunFilter,
+    RunStats,
+    StaleWrite,
+    StoredRunCount,
+)
+from askback.store.sql import outbox, reads, rows, statistics, writes
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import ApplyDecision, Change, CreateRun
 from askback.store.turns import Turns
+from askback.text.json_text import clean, is_large
 
-LabelSet = frozenset[tuple[str, str]]
-"""Labels that a run must all have. Two values of one name are possible: then no run is found."""
-ANY_LABELS: LabelSet = frozenset()
+T = TypeVar("T")
 
-UNKNOWN_RUN = ""
-"""The key in `Changes` that means that any run may have changed."""
-
-
-class StaleWrite(Exception):
-    """The run has changed since it was read; nothing was written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotencyKey:
-    """A caller's key for creating one run. `body_digest` shows whether a repeated request is the same."""
-
-    key: str
-    body_digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    state: RunState | None = None
-    skill: str | None = None
-    engine: str | None = None
-    creator: str | None = None
-    """The name of the token that created them. Without labels, a list by creator reads every run."""
-    labels: LabelSet = ANY_LABELS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
-    """Newest first. `next_cursor` is None on the last page."""
-
-    items: tuple[Run, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxFilter:
-    """Which questions are wanted. `words` must all occur in the skill, the summary, the prompt or the context."""
-
-    skill: str | None = None
-    engine: str | None = None
-    words: str = ""
-    labels: LabelSet = ANY_LABELS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxCount:
-    """How many questions match a filter, and when the latest of all was asked.
-
-    `skills` ignores the skill of the filter, and `engines` its engine: they count what another choice would show.
-    """
-
-    total: int
-    newest_at: datetime | None
-    skills: tuple[tuple[str, int], ...] = ()
-    engines: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedPage:
-    """Newest first. `next_cursor` is None on the last page."""
-
-    items: tuple[ClosedQuestion, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """How many runs ended in each state, and the tokens that they used."""
-
-    succeeded: int = 0
-    failed: int = 0
-    canceled: int = 0
-    usage: Usage = field(default_factory=Usage)
-
-    @property
-    def runs(self) -> int:
-        return self.succeeded + self.failed + self.canceled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStats:
-    """The runs that ended from `first` to `last`, in UTC days, and the runs that are not over now.
-
-    Runs that were deleted since count as well. `answer_sec` has the latest answers of that time, of runs that are kept.
-    """
-
-    first: date
-    last: date
-    days: Mapping[date, Finished]
-    """Only days on which a run ended."""
-    failures: Mapping[date, Mapping[str, int]]
-    """Failed runs by day and error code."""
-    skills: Mapping[str, Finished]
-    """The most used skills, most runs first."""
-    engines: Mapping[str, Finished]
-    unfinished: Mapping[RunState, int]
-    answer_sec: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryPage:
-    """Newest first. `next_cursor` is None on the last page."""
-
-    items: tuple[Delivery, ...]
-    next_cursor: str | None
-
-
-PAGE_BYTES = 1_000_000
-"""The approximate size of a page. A page has at least one item, however large."""
-
-
-class EventPage(tuple[Event, ...]):
-    """Events of a run, in order. `more`: later events exist. `size`: the total size in bytes.
-
-    `committed_at` is when the first of them was committed, on the monotonic clock; None if it was not seen.
-    """
-
-    more: bool = False
-    size: int = 0
-    committed_at: float | None = None
-
-    @classmethod
-    def of(cls, events: Iterable[Event], *, more: bool, size: int = 0, committed_at: float | None = None) -> Self:
-        page = cls(events)
-        page.more = more
-        page.size = size
-        page.committed_at = committed_at
-        return page
-
-
-class QueuedRuns(tuple[Run, ...]):
-    """Runs that may start, in queue order. `held_back`: there are others, whose tokens have as many slots as they may."""
-
-    held_back: bool = False
-
-
-class Changes(Protocol):
-    """The runs that have changed, in this process or another one on the same store.
-
-    The value is the new version of the run, or None if another process made the change. Events that a turn appends are
-    reported as a change only if another process appends them, since processes exchange only run ids. Because processes
-    race, a run may be older than the version seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A
-    slow listener takes a constant amount of memory.
-    """
-
-    async def wait(self) -> Mapping[str, Run | None]:
-        """Wait for changes, and return all of them. Raises `Unavailable` once this or the store is closed."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class NewEvents(Protocol):
-    """New events of one run, in the order of their numbers.
-
-    A page contains the events that this process wrote. If it has `more`, read the store for others: another process
-    wrote them, or they were too large to keep for a slow listener. Because processes race, a page may start with events
-    that were read before, or leave a gap.
-    """
-
-    async def wait(self) -> EventPage:
-        """Wait for events, and return all of them. Raises `Unavailable` once this or the store is closed."""
-        ...
-
-    def close(self) -> None: ...
+_ANY_QUESTION = InboxFilter()
 
 
 class StoreObserver(Protocol):
@@ -219,8 +80,57 @@ class StoreObserver(Protocol):
         ...
 
 
-class RunStore(Protocol):
-    """What the command line, HTTP and the page need: of all runs, or of those that a caller may see."""
+class Store(ABC):
+    """Belongs to the event loop in which it was opened. `VisibleStore` is the part that a restricted caller may use."""
+
+    def __init__(self, closed: Callable[[], Unavailable]) -> None:
+        """`closed` creates the error that callers get after the store was closed."""
+        self._listeners = Listeners(closed)
+        self._observer: StoreObserver | None = None
+
+    # What a database adds.
+
+    @abstractmethod
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Call `work` in another thread, with a connection that only reads."""
+
+    @abstractmethod
+    async def write(self, work: Callable[[Connection], T], run_id: str | None = None) -> T:
+        """Call `work` in a transaction, in another thread, and return its result once it is stored.
+
+        The writes of one run, `run_id`, happen one after the other. If the result is a `Change`, listeners are notified.
+        """
+
+    @abstractmethod
+    def turns(self, owners: Collection[str]) -> Turns:
+        """The queue of these owners, for one worker."""
+
+    @abstractmethod
+    async def repair_queue(self) -> Sequence[str]:
+        """Find what a program that died, or a restored backup, has left in the queue: runs that nobody would take.
+
+        Puts them in again, and returns their ids. Call it every few seconds.
+        """
+
+    @abstractmethod
+    async def has_unshared_files(self) -> bool:
+        """Whether unfinished runs may have files that only the data folder of this program has.
+
+        As long as that is so, programs with another data folder cannot open the store.
+        """
+
+    @abstractmethod
+    async def mark_files(self, *, shared: bool) -> None:
+        """`shared`: the files of all unfinished runs are in the store of `files` now. Else some may not be, from now on."""
+
+    @abstractmethod
+    async def check(self) -> str:
+        """The store's health in one line. If it is not healthy, raises `Unavailable` with instructions."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    # Changing runs.
 
     async def create(
         self,
@@ -236,7 +146,11 @@ class RunStore(Protocol):
 
         This and `apply` also write the deliveries for the webhooks of the run and of the server.
         """
-        ...
+        if is_large(request.input, request.parameter):
+            made = await asyncio.to_thread(CreateRun.of, decision, request, key, webhooks, max_open)
+        else:
+            made = CreateRun.of(decision, request, key, webhooks, max_open)
+        return _stored(await self.write(made.write, made.run.id))
 
     async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
         """Write the run, its events, its interactions and its place in the queue, in one transaction.
@@ -244,58 +158,151 @@ class RunStore(Protocol):
         Raises `StaleWrite` unless the stored run still has `before.version`, and `Conflict` if workers already hold
         `max_held` runs of its creator.
         """
-        ...
+        if decision.closed is not None and is_large(decision.closed.response):
+            made = await asyncio.to_thread(ApplyDecision.of, before, decision, max_held)
+        else:
+            made = ApplyDecision.of(before, decision, max_held)
+        return _stored(await self.write(made.write, made.run.id))
+
+    async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
+        """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
+        run_id, added = clean(run_id), rows.event_rows(events)
+        await self.write(lambda connection: writes.append_events(connection, run_id, epoch, added), run_id)
+
+    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
+        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs stay.
+
+        `audit` is added to the audit log if any run was deleted.
+        """
+        ids = [clean(run_id) for run_id in run_ids]
+        return await self.write(lambda connection: writes.forget(connection, ids, audit))
+
+    async def ping(self) -> None:
+        """Perform an empty write. Raises `Unavailable` if the store cannot write."""
+        await self.write(lambda connection: None)
+
+    # One run.
 
     async def get(self, run_id: str) -> Run:
         """The run, or `NotFound`."""
-        ...
+        return await self.read(lambda connection: reads.get(connection, run_id))
 
-    async def request(self, run_id: str) -> RunRequest: ...
+    async def check_labels(self, run_id: str, labels: LabelSet) -> None:
+        """Raise `NotFound`, as for a run that does not exist, unless the run has all of these labels."""
+        await self.read(lambda connection: reads.check_labels(connection, run_id, labels))
+
+    async def request(self, run_id: str) -> RunRequest:
+        return await self.read(lambda connection: reads.request(connection, run_id))
 
     async def result(self, run_id: str) -> Json:
         """The output of a run that succeeded, otherwise None."""
-        ...
-
-    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage: ...
+        return await self.read(lambda connection: reads.result(connection, run_id))
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
         """The events with numbers above `after`. A page ends at `limit` events or about `max_bytes`."""
-        ...
+        return await self.read(lambda connection: reads.events(connection, run_id, after, limit, max_bytes))
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         """All questions of the run, in the order they were asked."""
-        ...
+        return await self.read(lambda connection: reads.interactions(connection, run_id))
 
-    async def pending(
-        self,
-        cursor: str | None = None,
-        limit: int = 50,
-        where: InboxFilter = InboxFilter(),
-        order: InboxOrder = InboxOrder.OLDEST,
-    ) -> RunPage:
-        """Runs that wait for their user. A cursor belongs to one order."""
-        ...
+    # Lists and counts.
 
-    async def inbox_count(self, where: InboxFilter = InboxFilter()) -> InboxCount:
-        """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
-        ...
+    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> Page[Run]:
+        """Newest first."""
+        return await self.read(lambda connection: reads.list_runs(connection, where, cursor, limit))
 
-    async def closed_questions(
-        self, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
-    ) -> ClosedPage:
-        """The questions of all runs that are no longer pending, the last closed first."""
-        ...
+    async def count_by_state(self, where: RunFilter, most: int) -> Mapping[RunState, int]:
+        """How many runs of that skill and engine are in each state, counted up to `most`."""
+        return await self.read(lambda connection: statistics.count_by_state(connection, where, most))
 
     async def run_stats(self, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS) -> RunStats:
         """Statistics of these days, with the answer times of the `latest` questions.
 
         With labels, runs that were deleted do not count, and the cost depends on the number of runs with the labels.
         """
-        ...
+        return await self.read(lambda connection: statistics.run_stats(connection, first, last, latest, labels))
 
-    async def count_by_state(self, where: RunFilter, most: int) -> Mapping[RunState, int]:
-        """How many runs of that skill and engine are in each state, counted up to `most`."""
-        ...
+    async def pending(
+        self,
+        cursor: str | None = None,
+        limit: int = 50,
+        where: InboxFilter = _ANY_QUESTION,
+        order: InboxOrder = InboxOrder.OLDEST,
+    ) -> Page[Run]:
+        """Runs that wait for their user. A cursor belongs to one order."""
+        return await self.read(lambda connection: reads.pending(connection, cursor, limit, where, order))
+
+    async def inbox_count(self, where: InboxFilter = _ANY_QUESTION) -> InboxCount:
+        """Counts the pending questions. Costs a scan of them: use it only if they do not fit on one page."""
+        return await self.read(lambda connection: reads.inbox_count(connection, where))
+
+    async def closed_questions(
+        self, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
+    ) -> Page[ClosedQuestion]:
+        """The questions of all runs that are no longer pending, the last closed first."""
+        return await self.read(lambda connection: reads.closed_questions(connection, cursor, limit, labels))
+
+    async def open_questions(self, labels: Labels, at: datetime, limit: int) -> OpenQuestions:
+        """The questions that can be answered at `at`, of runs that servers own and that have all of these labels."""
+        return await self.read(lambda connection: reads.open_questions(connection, labels, at, limit))
+
+    # The queue.
+
+    async def queued(
+        self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares = UNLIMITED
+    ) -> QueuedRuns:
+        """Queued runs of these owners that may start, in the order of `core.queue`."""
+        return await self.read(lambda connection: reads.queued(connection, owners, without_engines, limit, shares))
+
+    async def longest_queued(self, owners: Collection[str]) -> Run | None:
+        """The run of these owners that has been queued for the longest time."""
+        return next(iter(await self._runs("longest_queued", owners=list(owners))), None)
+
+    async def held(self, workers: Collection[str] | None = None) -> Sequence[Run]:
+        """Runs that one of these workers holds, or any: running, or waiting with a process."""
+        return await (self._runs("held") if workers is None else self._runs("held_by", workers=list(workers)))
+
+    async def workers(self) -> Collection[str]:
+        """The workers that hold runs."""
+        return frozenset(worker for (worker,) in await self._fetch("workers"))
+
+    async def held_by_token(self) -> Mapping[str, int]:
+        """How many runs of each token a worker holds. Tokens without any are left out."""
+        return dict(await self._fetch("held_by_token"))
+
+    # Owners, and the deadlines of their runs.
+
+    async def owners(self) -> Collection[str]:
+        """The owners of all runs that are not final."""
+        return frozenset(owner for (owner,) in await self._fetch("owners"))
+
+    async def owned_by(self, owner: str) -> Sequence[Run]:
+        """The runs of one owner that are not final."""
+        return await self._runs("owned_by", owner=owner)
+
+    async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
+        """Waiting runs of these owners whose deadline has passed at `at`, earliest first.
+
+        Runs that are being canceled are left out: their deadline no longer matters.
+        """
+        return await self._runs("overdue", owners=list(owners), at=at, limit=reads.bounded(limit))
+
+    async def next_deadline(self, owners: Collection[str]) -> datetime | None:
+        return await self._moment("next_deadline", owners=list(owners))
+
+    async def expiring(self, owners: Collection[str], at: datetime, before: timedelta, limit: int) -> Sequence[Run]:
+        """Waiting runs of these owners whose deadline is ahead, at most `before` away, and not announced yet.
+
+        Deadlines that were no further away when the question was asked are left out.
+        """
+        return await self._runs("expiring", owners=list(owners), at=at, before=before, limit=reads.bounded(limit))
+
+    async def next_expiring(self, owners: Collection[str], at: datetime, before: timedelta) -> datetime | None:
+        """The earliest deadline after `at` that is to be announced `before` it passes."""
+        return await self._moment("next_expiring", owners=list(owners), at=at, before=before)
+
+    # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.
 
     async def deliveries(
         self,
@@ -304,121 +311,25 @@ class RunStore(Protocol):
         limit: int = 50,
         labels: LabelSet = ANY_LABELS,
         view: DeliveryView = EVERY_DELIVERY,
-    ) -> DeliveryPage:
-        """Deliveries that were sent or are due, of one run or of all."""
-        ...
-
-    async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
-        """Delete finished runs and everything that belongs to them. Returns the deleted ids; other runs are kept.
-
-        `audit` is added to the audit log if any run was deleted.
-        """
-        ...
-
-    def changes(self) -> Changes:
-        """Listen to all runs, from now on."""
-        ...
-
-    def new_events(self, run_id: str) -> NewEvents:
-        """Listen to the events of one run, from now on."""
-        ...
-
-
-class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
-    """The whole store, with the queue, the outbox and what the worker needs."""
-
-    async def check_labels(self, run_id: str, labels: LabelSet) -> None:
-        """Raise `NotFound`, as for a run that does not exist, unless the run has all of these labels."""
-        ...
-
-    async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
-        """Add events of a turn in progress. Raises `StaleWrite` unless the run is running under that epoch."""
-        ...
-
-    async def queued(
-        self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares = UNLIMITED
-    ) -> QueuedRuns:
-        """Queued runs of these owners that may start, in the order of `core.queue`."""
-        ...
-
-    async def held_by_token(self) -> Mapping[str, int]:
-        """How many runs of each token a worker holds. Tokens without any are left out."""
-        ...
-
-    async def longest_queued(self, owners: Collection[str]) -> Run | None:
-        """The run of these owners that has been queued for the longest time."""
-        ...
-
-    def turns(self, owners: Collection[str]) -> Turns:
-        """The queue of these owners, for one worker."""
-        ...
-
-    async def repair_queue(self) -> Sequence[str]:
-        """Find what a program that died, or a restored backup, has left in the queue: runs that nobody would take.
-
-        Puts them in again, and returns their ids. Call it every few seconds.
-        """
-        ...
-
-    async def held(self, workers: Collection[str] | None = None) -> Sequence[Run]:
-        """Runs that one of these workers holds, or any: running, or waiting with a process."""
-        ...
-
-    async def workers(self) -> Collection[str]:
-        """The workers that hold runs."""
-        ...
-
-    async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        """Waiting runs of these owners whose deadline has passed at `at`, earliest first.
-
-        Runs that are being canceled are left out: their deadline no longer matters.
-        """
-        ...
-
-    async def next_deadline(self, owners: Collection[str]) -> datetime | None: ...
-
-    async def expiring(self, owners: Collection[str], at: datetime, before: timedelta, limit: int) -> Sequence[Run]:
-        """Waiting runs of these owners whose deadline is ahead, at most `before` away, and not announced yet.
-
-        Deadlines that were no further away when the question was asked are left out.
-        """
-        ...
-
-    async def next_expiring(self, owners: Collection[str], at: datetime, before: timedelta) -> datetime | None:
-        """The earliest deadline after `at` that is to be announced `before` it passes."""
-        ...
-
-    async def owners(self) -> Collection[str]:
-        """The owners of all runs that are not final."""
-        ...
-
-    async def owned_by(self, owner: str) -> Sequence[Run]:
-        """The runs of one owner that are not final."""
-        ...
-
-    async def has_unshared_files(self) -> bool:
-        """Whether unfinished runs may have files that only the data folder of this program has.
-
-        As long as that is so, programs with another data folder cannot open the store.
-        """
-        ...
-
-    async def mark_files(self, *, shared: bool) -> None:
-        """`shared`: the files of all unfinished runs are in the store of `files` now. Else some may not be, from now on."""
-        ...
-
-    # Notifications: an outbox, written in the same transaction as the state. It is also the delivery log.
+    ) -> Page[Delivery]:
+        """Deliveries that were sent or are due, of one run or of all, newest first."""
+        return await self.read(lambda connection: reads.deliveries(connection, run_id, cursor, limit, labels, view))
 
     async def register_webhooks(self, webhooks: Sequence[Webhook], at: datetime | None = None) -> None:
         """Replace the server's own webhooks, which are notified of all runs that servers own.
 
         If the reminders of one have changed, those that are not sent yet are replaced by the new ones after `at`.
         """
-        ...
+        columns = [outbox.webhook_columns(webhook) for webhook in webhooks]
+        await self.write(lambda connection: outbox.register_webhooks(connection, columns, at))
+
+    async def server_webhooks(self) -> Mapping[tuple[str, WebhookKind], int]:
+        """The numbers of the server's webhooks, by URL and kind."""
+        return {(url, WebhookKind(kind)): number for number, url, kind in await self._fetch("active_webhooks")}
 
     async def next_delivery(self, *, busy: BusyReceivers = NOBODY) -> datetime | None:
         """When the earliest delivery is due, ignoring those to `busy` receivers."""
-        ...
+        return await self._moment("next_delivery", **outbox.busy_values(busy))
 
     async def claim_deliveries(
         self, at: datetime, *, until: datetime, limit: int, busy: BusyReceivers = NOBODY
@@ -427,59 +338,166 @@ class Store(RunStore, AuditStore, QuestionStore, FileStoreRecord, Protocol):
 
         A claim counts as an attempt. If its result is not recorded by `until`, the delivery is due again.
         """
-        ...
+        return await self.write(lambda connection: outbox.claim_deliveries(connection, at, until, limit, busy))
 
     async def is_due(self, delivery: Delivery) -> bool:
         """Whether a claimed delivery is still to be sent: its question may be closed, or its claim be over."""
-        ...
+        return bool(await self._fetch("is_due", number=delivery.number, attempts=delivery.attempts))
 
     async def record_attempt(self, delivery: Delivery, attempt: Attempt) -> None:
         """Record the result of an attempt, unless another process has claimed the delivery since."""
-        ...
+        await self._execute(
+            "record_attempt",
+            number=delivery.number,
+            attempts=delivery.attempts,
+            status=attempt.status,
+            error=attempt.error,
+            next_attempt_at=attempt.next_attempt_at,
+            delivered_at=attempt.delivered_at,
+        )
 
     # Messages in chats.
 
     async def record_chat_message(self, message: ChatMessage) -> None:
-        """Remember a message that was sent."""
-        ...
+        """Remember a message that was sent, unless its run was deleted meanwhile."""
+        await self._execute(
+            "record_chat_message",
+            chat=message.chat,
+            message=message.message,
+            run=message.run_id,
+            interaction_id=message.interaction_id,
+            open=int(message.open),
+        )
 
     async def close_chat_message(self, message: ChatMessage) -> None:
         """The message no longer offers to answer its question."""
-        ...
+        await self._execute("close_chat_message", chat=message.chat, message=message.message)
 
-    async def chat_message(self, chat: int, message: int) -> ChatMessage | None: ...
+    async def chat_message(self, chat: int, message: int) -> ChatMessage | None:
+        return next(map(_chat_message, await self._fetch("chat_message", chat=chat, message=message)), None)
 
     async def outdated_chat_messages(self, run_id: str | None = None) -> Sequence[ChatMessage]:
         """Open messages whose question is closed, of one run or of all."""
-        ...
+        if run_id is None:
+            found = await self._fetch("outdated_chat_messages")
+        else:
+            found = await self._fetch("outdated_chat_messages_of_run", run=run_id)
+        return tuple(map(_chat_message, found))
 
     # Retention.
 
     async def existing(self, run_ids: Collection[str]) -> frozenset[str]:
         """Those of these runs that exist."""
-        ...
+        return frozenset(run_id for (run_id,) in await self._fetch("existing", ids=list(run_ids)))
 
-    async def over(self, cursor: str | None = None, limit: int = 50) -> RunPage:
+    async def over(self, cursor: str | None = None, limit: int = 50) -> Page[Run]:
         """Finished runs, the oldest first by creation."""
-        ...
+        return await self.read(lambda connection: reads.finished_runs(connection, cursor, limit))
 
-    async def ping(self) -> None:
-        """Perform an empty write. Raises `Unavailable` if the store cannot write."""
-        ...
+    # The audit log. Entries about runs are stored with the runs: see `Decision.audit`.
 
-    async def check(self) -> str:
-        """The store's health in one line. If it is not healthy, raises `Unavailable` with instructions."""
-        ...
+    async def record(self, entry: AuditEntry) -> None:
+        """Add an entry about a write that was not a change of a run, right after it."""
+        await self.write(lambda connection: writes.add_audit_entry(connection, entry))
+
+    async def audit_entries(self, where: AuditFilter, cursor: str | None = None, limit: int = 50) -> Page[StoredEntry]:
+        """Newest first."""
+        return await self.read(lambda connection: reads.audit_entries(connection, where, cursor, limit))
+
+    async def expire_audit(self, before: datetime, limit: int) -> int:
+        """Remove the oldest entries of that time, at most `limit`. Returns their number."""
+        values = rows.values(before=before, limit=limit)
+        return await self.write(lambda connection: len(connection.fetch(connection.sql["expire_audit"], values)))
+
+    # Which store of `files` belongs to the runs, and how many runs have their files there.
+
+    async def file_store(self) -> FileStore | None:
+        found = await self._fetch("file_store")
+        return next((FileStore(id=store_id, confirmed=bool(confirmed)) for store_id, confirmed in found), None)
+
+    async def propose_file_store(self, store_id: str) -> FileStore:
+        """Record the id unless there is one. Returns what is recorded then: the same for all programs."""
+        await self._execute("propose_file_store", id=store_id)
+        # Only a command removes it, which no server may be running beside.
+        return await self.file_store() or FileStore(id=store_id, confirmed=False)
+
+    async def confirm_file_store(self, store_id: str) -> None:
+        """The store with this id was seen."""
+        await self._execute("confirm_file_store", id=store_id)
+
+    async def replace_file_store(self, store_id: str | None) -> None:
+        """Record another store, as one that was seen; None: no store."""
+        await self.write(lambda connection: writes.replace_file_store(connection, store_id))
+
+    async def count_stored_runs(self) -> StoredRunCount:
+        return await self.read(reads.count_stored_runs)
+
+    async def some_archive_keys(self, limit: int) -> Sequence[str]:
+        """The keys of some archives that runs need which wait or are queued."""
+        return [key for (key,) in await self._fetch("some_archive_keys", limit=limit)]
+
+    # Listening.
+
+    def changes(self, shows: Callable[[Run], bool] | None = None) -> Changes:
+        """Listen to all runs, or to those that `shows` accepts, from now on."""
+        return self._listeners.listen(shows)
+
+    def new_events(self, run_id: str, check: Callable[[], Awaitable[None]] | None = None) -> NewEvents:
+        """Listen to the events of one run, from now on. `check` is called once before events are returned."""
+        return self._listeners.listen_to_events(run_id, check)
 
     def observe(self, observer: StoreObserver) -> None:
         """Notify this observer, instead of an earlier one, of every write of this process from now on."""
-        ...
+        self._observer = observer
 
-    async def close(self) -> None: ...
+    def _notify(self, change: Change, committed_at: float) -> None:
+        """Notify listeners of a write of this process. Call it in the event loop, after the commit."""
+        assert change.changed_id is not None
+        self._listeners.notify(change.changed_id, change.run, lambda: change.event_page(committed_at))
+        if self._observer is not None and change.decision is not None:
+            self._observer.changed(change.before, change.decision)
+
+    def _measure(self, seconds: float) -> None:
+        if self._observer is not None:
+            self._observer.committed(seconds)
+
+    # Single statements, by name.
+
+    async def _fetch(self, name: str, **given: Any) -> list[Any]:
+        values = rows.values(**given)
+        return await self.read(lambda connection: connection.fetch(connection.sql[name], values))
+
+    async def _runs(self, name: str, **given: Any) -> Sequence[Run]:
+        values = rows.values(**given)
+        return await self.read(lambda connection: reads.runs(connection, name, values))
+
+    async def _moment(self, name: str, **given: Any) -> datetime | None:
+        values = rows.values(**given)
+        return rows.moment_or_none(await self.read(lambda connection: connection.value(connection.sql[name], values)))
+
+    async def _execute(self, name: str, **given: Any) -> None:
+        values = rows.values(**given)
+        await self.write(lambda connection: connection.execute(connection.sql[name], values) and None)
+
+
+def _stored(change: Change) -> Run:
+    assert change.run is not None
+    return change.run
+
+
+def _chat_message(row: tuple[int, int, str, str, int]) -> ChatMessage:
+    chat, message, run_id, interaction_id, is_open = row
+    return ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=bool(is_open))
+
+
+class _Applies(Protocol):
+    async def get(self, run_id: str) -> Run: ...
+
+    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run: ...
 
 
 async def move(
-    store: RunStore,
+    store: _Applies,
     run_id: str,
     signal: Signal,
     *,

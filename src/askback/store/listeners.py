@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from askback.core.errors import Unavailable
 from askback.core.runs import Run
-from askback.store.base import UNKNOWN_RUN, EventPage
+from askback.store.pages import UNKNOWN_RUN, EventPage
 
 MAX_RUNS = 1000
 """With more changed runs than this, a listener only learns that any run may have changed."""
@@ -15,17 +15,26 @@ MAX_EVENT_BYTES = 128_000
 """With more unread events than this, a listener has to read them from the store."""
 
 
-class RunListener:
-    """The runs that have changed since the last `wait`. Implements `Changes`."""
+class Changes:
+    """The runs that have changed, in this process or another one on the same store.
 
-    def __init__(self, listeners: Listeners) -> None:
+    The value is the new version of the run, or None if another process made the change. Events that a turn appends are
+    reported as a change only if another process appends them, since processes exchange only run ids. Because processes
+    race, a run may be older than the version seen before. `{UNKNOWN_RUN: None}` means that any run may have changed. A
+    slow listener takes a constant amount of memory.
+    """
+
+    def __init__(self, listeners: Listeners, shows: Callable[[Run], bool] | None) -> None:
+        """Changes of runs that `shows` rejects are left out. One by another process is reported without the run."""
         self._listeners = listeners
+        self._shows = shows
         self._news: dict[str, Run | None] = {}
         self._changed_elsewhere: set[str] = set()
         self._ready = asyncio.Event()
         self._closed = False
 
     async def wait(self) -> Mapping[str, Run | None]:
+        """Wait for changes, and return all of them. Raises `Unavailable` once this or the store is closed."""
         await self._ready.wait()
         if self._closed:
             raise self._listeners.closed()
@@ -41,7 +50,7 @@ class RunListener:
 
     def notify(self, run_id: str, run: Run | None) -> None:
         """Add a change. None for `run`: another process made it, so the versions of this process may be outdated."""
-        if UNKNOWN_RUN in self._news:
+        if UNKNOWN_RUN in self._news or (run is not None and self._shows is not None and not self._shows(run)):
             return
         if run is None:
             self._changed_elsewhere.add(run_id)
@@ -57,17 +66,29 @@ class RunListener:
         self._ready.set()
 
 
-class EventListener:
-    """The events that were added to one run since the last `wait`. Implements `NewEvents`."""
+class NewEvents:
+    """New events of one run, in the order of their numbers.
 
-    def __init__(self, listeners: Listeners, run_id: str) -> None:
+    A page contains the events that this process wrote. If it has `more`, read the store for others: another process
+    wrote them, or they were too large to hold for a slow listener. Because processes race, a page may start with events
+    that were read before, or leave a gap.
+    """
+
+    def __init__(self, listeners: Listeners, run_id: str, check: Callable[[], Awaitable[None]] | None) -> None:
+        """`check` raises an error if the listener may not see the run. It is called before the first wait."""
         self._listeners = listeners
         self._run_id = run_id
+        self._check = check
         self._page = EventPage()
         self._ready = asyncio.Event()
         self._closed = False
 
     async def wait(self) -> EventPage:
+        """Wait for events, and return all of them. Raises `Unavailable` once this or the store is closed."""
+        if self._check is not None:
+            await self._check()
+            # Labels never change.
+            self._check = None
         await self._ready.wait()
         if self._closed:
             raise self._listeners.closed()
@@ -101,16 +122,16 @@ class Listeners:
     def __init__(self, closed: Callable[[], Unavailable]) -> None:
         """`closed` creates the error that a closed listener raises."""
         self.closed = closed
-        self.of_all: set[RunListener] = set()
-        self.of_one: dict[str, set[EventListener]] = {}
+        self.of_all: set[Changes] = set()
+        self.of_one: dict[str, set[NewEvents]] = {}
 
-    def listen(self) -> RunListener:
-        listener = RunListener(self)
+    def listen(self, shows: Callable[[Run], bool] | None = None) -> Changes:
+        listener = Changes(self, shows)
         self.of_all.add(listener)
         return listener
 
-    def listen_to_events(self, run_id: str) -> EventListener:
-        listener = EventListener(self, run_id)
+    def listen_to_events(self, run_id: str, check: Callable[[], Awaitable[None]] | None = None) -> NewEvents:
+        listener = NewEvents(self, run_id, check)
         self.of_one.setdefault(run_id, set()).add(listener)
         return listener
 
@@ -141,8 +162,7 @@ class Listeners:
             follower.notify(UNREAD)
 
     def close(self) -> None:
-        for listener in self._everyone():
+        for listener in list(self.of_all):
             listener.close()
-
-    def _everyone(self) -> Sequence[RunListener | EventListener]:
-        return (*self.of_all, *(follower for group in self.of_one.values() for follower in group))
+        for follower in [follower for group in self.of_one.values() for follower in group]:
+            follower.close()

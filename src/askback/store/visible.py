@@ -16,41 +16,36 @@ from askback.core.errors import Conflict, Forbidden, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision
-from askback.core.runs import Run, RunRequest, RunState
-from askback.core.webhooks import EVERY_DELIVERY, DeliveryView, Webhook
-from askback.store.base import (
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.webhooks import EVERY_DELIVERY, Delivery, DeliveryView, Webhook
+from askback.store.base import Store
+from askback.store.listeners import Changes, NewEvents
+from askback.store.pages import (
     ANY_LABELS,
     PAGE_BYTES,
-    UNKNOWN_RUN,
-    Changes,
-    ClosedPage,
-    DeliveryPage,
     EventPage,
     IdempotencyKey,
     InboxCount,
     InboxFilter,
     LabelSet,
-    NewEvents,
+    Page,
     RunFilter,
-    RunPage,
     RunStats,
-    RunStore,
-    Store,
 )
 
 _ANY = InboxFilter()
 
 
-def visible(store: RunStore, labels: Labels) -> VisibleStore:
+def visible(store: Store | VisibleStore, labels: Labels) -> VisibleStore:
     """The runs of the store that have these labels as well."""
     wanted = frozenset(labels.items())
     if isinstance(store, VisibleStore):
         return VisibleStore(store.whole, store.labels | wanted)
-    return VisibleStore(store, wanted)  # type: ignore[arg-type]
+    return VisibleStore(store, wanted)
 
 
 class VisibleStore:
-    """Implements `RunStore`."""
+    """The operations of `Store` that callers use, each of them only for runs with these labels."""
 
     def __init__(self, whole: Store, labels: LabelSet) -> None:
         self.whole = whole
@@ -95,7 +90,7 @@ class VisibleStore:
         await self._check(run_id)
         return await self.whole.result(run_id)
 
-    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
+    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 50) -> Page[Run]:
         return await self.whole.list_runs(replace(where, labels=where.labels | self.labels), cursor, limit)
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
@@ -112,7 +107,7 @@ class VisibleStore:
         limit: int = 50,
         where: InboxFilter = _ANY,
         order: InboxOrder = InboxOrder.OLDEST,
-    ) -> RunPage:
+    ) -> Page[Run]:
         return await self.whole.pending(cursor, limit, replace(where, labels=where.labels | self.labels), order)
 
     async def inbox_count(self, where: InboxFilter = _ANY) -> InboxCount:
@@ -120,7 +115,7 @@ class VisibleStore:
 
     async def closed_questions(
         self, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
-    ) -> ClosedPage:
+    ) -> Page[ClosedQuestion]:
         return await self.whole.closed_questions(cursor, limit, labels | self.labels)
 
     async def run_stats(self, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS) -> RunStats:
@@ -136,7 +131,7 @@ class VisibleStore:
         limit: int = 50,
         labels: LabelSet = ANY_LABELS,
         view: DeliveryView = EVERY_DELIVERY,
-    ) -> DeliveryPage:
+    ) -> Page[Delivery]:
         if run_id is not None:
             await self._check(run_id)
         return await self.whole.deliveries(run_id, cursor, limit, labels | self.labels, view)
@@ -147,50 +142,15 @@ class VisibleStore:
         return await self.whole.forget(run_ids, audit)
 
     def changes(self) -> Changes:
-        return _VisibleChanges(self, self.whole.changes())
+        """A run that another process has changed is looked up when it is needed, and is then checked."""
+        return self.whole.changes(self.shows)
 
     def new_events(self, run_id: str) -> NewEvents:
-        return _VisibleEvents(self, run_id, self.whole.new_events(run_id))
+        return self.whole.new_events(run_id, lambda: self._check(run_id))
 
     async def _check(self, run_id: str) -> None:
         await self.whole.check_labels(run_id, self.labels)
 
 
-class _VisibleChanges:
-    """Implements `Changes`. A run that another process has changed is looked up when it is needed, and is then checked."""
-
-    def __init__(self, store: VisibleStore, changes: Changes) -> None:
-        self._store = store
-        self._changes = changes
-
-    async def wait(self) -> Mapping[str, Run | None]:
-        while True:
-            changed = await self._changes.wait()
-            if UNKNOWN_RUN in changed:
-                return changed
-            shown = {run_id: run for run_id, run in changed.items() if run is None or self._store.shows(run)}
-            if shown:
-                return shown
-
-    def close(self) -> None:
-        self._changes.close()
-
-
-class _VisibleEvents:
-    """Implements `NewEvents`."""
-
-    def __init__(self, store: VisibleStore, run_id: str, events: NewEvents) -> None:
-        self._store = store
-        self._run_id = run_id
-        self._events = events
-        self._checked = False
-
-    async def wait(self) -> EventPage:
-        if not self._checked:
-            # Labels never change.
-            await self._store.get(self._run_id)
-            self._checked = True
-        return await self._events.wait()
-
-    def close(self) -> None:
-        self._events.close()
+RunStore = Store | VisibleStore
+"""The runs of all callers, or those that one caller may see."""

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from askback import __version__
 from askback.core.errors import Unavailable
 from askback.core.runs import Run
-from askback.store.base import RunStore
+from askback.store.visible import RunStore
 from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

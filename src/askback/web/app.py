@@ -26,7 +26,7 @@ from askback.core.errors import AskbackError
 from askback.http.problems import retry_after, status_of
 from askback.runs.links import ANSWERS
 from askback.runs.service import Service
-from askback.store.audit_log import AuditStore
+from askback.store.base import Store
 from askback.web import dashboard, engines, files, new_run, pages, people, sign_in, skills, translations
 from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, environment
 from askback.wire.server import Health, Worker
@@ -45,7 +45,7 @@ class Pages:
         service: Service,
         clock: Callable[[], datetime],
         health: Callable[[], Awaitable[Health]],
-        entries: AuditStore,
+        entries: Store,
         *,
         workers: Callable[[], Awaitable[Sequence[Worker]]] | None = None,
         device: Lifetime = DEVICE,

@@ -28,7 +28,7 @@ from askback.core.access import AccessScope
 from askback.core.labels import INTERNAL, for_people
 from askback.http.addresses import cookie
 from askback.runs.service import Service
-from askback.store.audit_log import AuditStore
+from askback.store.base import Store
 from askback.text.formatting import rfc3339, units_of
 from askback.web import translations
 from askback.web.translations import Translations
@@ -52,7 +52,7 @@ class PageContext:
     """The response of `/healthz`."""
     workers: Callable[[], Awaitable[Sequence[Worker]]] | None
     """The response of `GET /v1/workers`, if there can be other programs than this server."""
-    audit: AuditStore
+    audit: Store
     languages: Mapping[str, Translations]
     templates: Environment
     device: Lifetime = DEVICE

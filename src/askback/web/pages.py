@@ -15,7 +15,7 @@ from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
 from askback.runs.links import AFTERWARDS
 from askback.runs.service import Service
-from askback.store.base import InboxFilter, RunFilter, RunPage
+from askback.store.pages import InboxFilter, Page, RunFilter
 from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.web import files
 from askback.web.answers import answer_text, outcome_text
@@ -115,7 +115,7 @@ async def _counts(service: Service, query: Query) -> Mapping[str, str] | None:
     return shown | {"all": f"{total}+" if more else str(total)}
 
 
-async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
+async def _page(service: Service, query: Query, cursor: str | None) -> Page[Run]:
     if not query.words:
         return await service.store.list_runs(query.filter, cursor, PAGE_SIZE)
     found: list[Run] = []
@@ -125,7 +125,7 @@ async def _page(service: Service, query: Query, cursor: str | None) -> RunPage:
         found += await service.pools.parsing.run(_matching, page.items, query.words)
         if cursor is None or len(found) >= PAGE_SIZE:
             break
-    return RunPage(items=tuple(found), next_cursor=cursor)
+    return Page[Run](items=tuple(found), next_cursor=cursor)
 
 
 def _matching(runs: Sequence[Run], search: str) -> list[Run]:

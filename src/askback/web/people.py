@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from askback.core.access import Action
-from askback.store.audit_log import AuditFilter
+from askback.store.pages import AuditFilter
 from askback.web.answers import who_text
 from askback.web.page_context import PageContext, address
 from askback.wire.access import AuditEntry

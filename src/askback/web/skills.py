@@ -16,7 +16,7 @@ from askback.core.errors import NotFound, RefusalCode
 from askback.core.runs import Run, RunState
 from askback.runs.service import Service
 from askback.skills.library import DEMO, SkillListing
-from askback.store.base import RunFilter
+from askback.store.pages import RunFilter
 from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.text.json_text import indented
 from askback.web.page_context import PageContext, rendered

@@ -15,7 +15,8 @@ from askback.background.loops import keep_trying
 from askback.core.errors import Conflict, NotFound
 from askback.core.runs import Run
 from askback.core.signals import DeadlineNear, DeadlinePassed
-from askback.store.base import Changes, Store, move
+from askback.store.base import Store, move
+from askback.store.listeners import Changes
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from askback.core.signals import (
     TurnProcess,
 )
 from askback.process.warm import DropReason, Parked
-from askback.store.base import UNKNOWN_RUN, StaleWrite, move
+from askback.store.base import move
+from askback.store.pages import UNKNOWN_RUN, StaleWrite
 from askback.store.turns import Room, Ticket
 from askback.worker.machine import MachineHealth
 from askback.worker.prewarm import Prewarming

@@ -80,10 +80,10 @@ def _without_fence_in_postgres() -> None:
 
 
 def _remove_fence(dialect: Dialect) -> None:
-    sql = dict(dialect.statements("writes"))
+    sql = dict(dialect.sql)
     unfenced = {name: text.replace(" AND version = :before", "") for name, text in sql.items()}
     assert unfenced != sql
-    dialect.statements("writes").update(unfenced)  # type: ignore[attr-defined]
+    dialect.sql.update(unfenced)
 
 
 def _without_pointer() -> None:

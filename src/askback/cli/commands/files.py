@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from askback.app import App
     from askback.cluster.file_store import ContentReport, FilesReport
     from askback.settings.model import Settings
-    from askback.store.file_store import StoredRunCount
+    from askback.store.pages import StoredRunCount
 
 _YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
 

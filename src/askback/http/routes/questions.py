@@ -20,7 +20,7 @@ from askback.http.routes.files import FORM_WITH_FILE, keep_upload
 from askback.http.routing import ANSWER, READ, Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.runs.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
-from askback.store.base import InboxFilter
+from askback.store.pages import InboxFilter
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.requests import InboxQuery, LabelledPageQuery, LinkCreate, LinkedReply, Reply

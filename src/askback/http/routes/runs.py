@@ -21,7 +21,7 @@ from askback.http.context import Context, json_response
 from askback.http.problems import RequestCode
 from askback.http.routing import READ, SUBMIT, Router
 from askback.http.streams import EventStream, wants_stream
-from askback.store.base import RunFilter
+from askback.store.pages import RunFilter
 from askback.wire import deliveries as delivery_wire
 from askback.wire import runs as wire
 from askback.wire.base import encode

@@ -13,8 +13,7 @@ from askback.core.runs import RunState
 from askback.http.context import Context, json_response
 from askback.http.routing import ADMIN, READ, Access, Router
 from askback.runs.service import Service
-from askback.store.audit_log import AuditFilter
-from askback.store.base import Finished, RunStats
+from askback.store.pages import AuditFilter, Finished, RunStats
 from askback.telemetry.metrics import CONTENT_TYPE
 from askback.wire import server as wire
 from askback.wire.access import AuditEntryPage

@@ -1,4 +1,8 @@
-"""A store in a PostgreSQL database, which several programs may have open. Implements `store.base.Store`."""
+"""The store in a PostgreSQL database, which programs on several machines may have open.
+
+Owns connections that are opened again, the threads that read and write, the tables and their upgrades, the rows of instances
+and records, and the jobs of Procrastinate. Knows SQLite only to import a file. Start with `PostgresStore` here, then `link`.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,15 @@ import psycopg
 from askback.core.access import AuditEntry
 from askback.core.errors import Unavailable
 from askback.core.instances import Instance
-from askback.store.postgres import errors, schema, upgrades
-from askback.store.postgres.connection import PostgresConnection
-from askback.store.postgres.limits import DEFAULT, Limits
-from askback.store.postgres.link import Server
-from askback.store.postgres.queue_repair import QueueRepair, Return, needs_repair
-from askback.store.postgres.readers import Readers
+from askback.store.base import Store
+from askback.store.postgres import errors, jobs, schema, upgrades
+from askback.store.postgres.connection import DEFAULT, Limits, PostgresConnection
+from askback.store.postgres.link import Server, ServerReaders
 from askback.store.postgres.records import PostgresRecords
 from askback.store.postgres.turns import JobTurns
 from askback.store.postgres.wake import Wake
 from askback.store.postgres.writers import Writers
 from askback.store.sql.connection import Connection
-from askback.store.sql.store import SqlStore
-from askback.store.sql.writes import Change, Write
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ _OPENING_SEC = 5.0
 """How long to wait for the server when a store is opened: a command should not seem to hang."""
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     def __init__(self, server: Server) -> None:
         """Use `open` instead."""
         super().__init__(lambda: errors.closed(server.address))
         self._server = server
         name = secrets.token_hex(8)
-        self.records = PostgresRecords(server, program=name)
+        self.records = PostgresRecords(server, instance=name)
         self._wake = Wake(
             server,
             name,
@@ -49,7 +49,7 @@ class PostgresStore(SqlStore):
             added=self._listeners.notify_events_elsewhere,
             recorded=self.records.notice,
         )
-        self._readers = Readers(server)
+        self._readers = ServerReaders(server)
         self._writers = Writers(server, name=name, notify=self._notify, measure=self._measure)
         self._folder: schema.DataFolder | None = None
         self._closed = False
@@ -75,7 +75,7 @@ class PostgresStore(SqlStore):
         try:
             await store._readers.read(schema.check)
             if folder is not None:
-                await store._readers.read(lambda connection: schema.claim(connection, folder))
+                await store.write(lambda connection: schema.claim(connection, folder, address))
                 store._folder = folder
             await store._wake.open()
             server.patience_sec = patience_sec
@@ -105,22 +105,22 @@ class PostgresStore(SqlStore):
             raise self._refusal
         return await self._readers.read(work)
 
-    async def write(self, work: Write) -> Change:
+    async def write(self, work: Callable[[Connection], T], run_id: str | None = None) -> T:
         if self._refusal is not None:
             raise self._refusal
-        return await self._writers.write(work)
+        return await self._writers.write(work, run_id)
 
     def turns(self, owners: Collection[str]) -> JobTurns:
         return JobTurns(self._server, self, owners)
 
     async def return_job(self, job: int, run_id: str) -> None:
         """Put a job back that was fetched."""
-        await self.write(Return(job=job, run_id=run_id))
+        await self.write(lambda connection: jobs.return_job(connection, job), run_id)
 
     async def repair_queue(self) -> Sequence[str]:
-        if not await self.read(needs_repair):
+        if not await self.read(jobs.needs_repair):
             return ()
-        requeued = (await self.write(QueueRepair())).requeued
+        requeued = await self.write(jobs.repair)
         if requeued:
             log.warning("%s queued runs had no job; they have one again", len(requeued))
             self._listeners.notify_elsewhere(requeued)
@@ -128,14 +128,12 @@ class PostgresStore(SqlStore):
 
     async def has_unshared_files(self) -> bool:
         folder = self._folder
-        return folder is not None and await self._readers.read(
-            lambda connection: schema.has_unshared_files(connection, folder)
-        )
+        return folder is not None and await self.read(lambda it: schema.has_unshared_files(it, folder))
 
     async def mark_files(self, *, shared: bool) -> None:
         folder = self._folder
         if folder is not None:
-            await self._readers.read(lambda connection: schema.mark_files(connection, folder, shared=shared))
+            await self.write(lambda connection: schema.mark_files(connection, folder, shared=shared))
 
     async def forget(self, run_ids: Sequence[str], audit: AuditEntry | None = None) -> Sequence[str]:
         forgotten = await super().forget(run_ids, audit)
@@ -172,7 +170,7 @@ def status(address: str) -> schema.SchemaStatus:
 
 def open_records(address: str) -> PostgresRecords:
     """For a command: every read asks the database, and no connection stays open."""
-    return PostgresRecords(Server(address, _OPENING_SEC), program=secrets.token_hex(8))
+    return PostgresRecords(Server(address, _OPENING_SEC), instance=secrets.token_hex(8))
 
 
 def _with_connection(address: str, work: Callable[[PostgresConnection], T], limits: Limits = DEFAULT) -> T:

@@ -1,13 +1,20 @@
-"""Connections to a PostgreSQL server, and SQLite's dialect of statements in the words of PostgreSQL."""
+"""Connections to a PostgreSQL server, how long their calls may take, and SQLite's dialect in the words of PostgreSQL.
+
+A server that is alive keeps to the limits of its sessions. One that is suspended or unreachable does not, and on a local
+socket no timer of the system notices it: only the client can end such a call, by cutting the connection.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import closing, nullcontext, suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -18,8 +25,8 @@ from psycopg.adapt import Loader
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
-from askback.store.postgres.jobs import JobPlaces
-from askback.store.postgres.limits import DEFAULT, Limits, Watchdog
+from askback.background.loops import start_thread
+from askback.store.postgres.jobs import JobQueue
 from askback.store.sql.connection import Dialect, Values, first_rows
 
 SCHEMA = "askback"
@@ -52,6 +59,38 @@ server may wait for the rest of its message for hours."""
 
 _ENDS = ("08", "57P", "25P03")
 """Codes of errors after which the server closes the connection: it is stopped, or was asked to, or waited too long."""
+
+
+log = logging.getLogger(__name__)
+
+_LONGEST_TICK_SEC = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """All in seconds."""
+
+    patience_sec: float = 30.0
+    """How long calls wait for a server that cannot be reached. Once it is away for longer, they fail at once."""
+    answer_sec: float = 25.0
+    """How long one transaction or read may take. Then the connection is cut."""
+    least_sec: float = 5.0
+    """How long it may always take, even if the patience of the call is over sooner, or the store is being closed."""
+    statement_sec: float = 20.0
+    """After this, the server ends a statement. 0: never."""
+    idle_sec: float = 10.0
+    """After this, the server ends a transaction whose client says nothing: nobody else waits for its locks."""
+
+    @property
+    def session(self) -> str:
+        """Statements that set the limits of a session."""
+        return (
+            f"SET statement_timeout TO {round(1000 * self.statement_sec)};"
+            f" SET idle_in_transaction_session_timeout TO {round(1000 * self.idle_sec)};"
+        )
+
+
+DEFAULT = Limits()
 
 
 class _Text(StrDumperUnknown):
@@ -103,19 +142,16 @@ class PostgresConnection:
             raise _broken(error) from error
         try:
             with nullcontext() if watchdog is None else watchdog.limit(connection, limits.least_sec):
-                connection._prepare(limits)
+                connection.raw.adapters.register_dumper(str, _Text)
+                connection.raw.adapters.register_dumper(int, Int8Dumper)
+                connection.raw.adapters.register_loader("numeric", _Whole)
+                connection.raw.execute(f"{_SESSION}{limits.session}".encode())
         except BaseException as error:
             connection.close()
             if connection.was_cut:
                 raise psycopg.errors.ConnectionTimeout("it accepts connections, but does not answer") from error
             raise
         return connection
-
-    def _prepare(self, limits: Limits) -> None:
-        self.raw.adapters.register_dumper(str, _Text)
-        self.raw.adapters.register_dumper(int, Int8Dumper)
-        self.raw.adapters.register_loader("numeric", _Whole)
-        self.raw.execute(f"{_SESSION}{limits.session}".encode())
 
     def cut(self) -> None:
         """End a call that another thread makes: it fails as if the server had closed the connection."""
@@ -143,12 +179,13 @@ class PostgresConnection:
                 self._socket.close()
                 self._socket = None
 
-    def statements(self, file: str) -> Mapping[str, str]:
-        return DIALECT.statements(file)
+    @property
+    def sql(self) -> Mapping[str, str]:
+        return DIALECT.sql
 
     @property
-    def places(self) -> JobPlaces:
-        return JobPlaces(self, self.raw)
+    def queue(self) -> JobQueue:
+        return JobQueue(self, self.raw)
 
     def execute(self, sql: str, values: Any = None, /) -> psycopg.Cursor[tuple[Any, ...]]:
         return self.raw.execute(translated(sql, values), values)
@@ -171,6 +208,62 @@ class PostgresConnection:
 
     def exclude_others(self, what: str) -> None:
         self.execute("SELECT pg_advisory_xact_lock(hashtextextended(:what, 0))", {"what": f"{SCHEMA} {what}"})
+
+
+class Watchdog:
+    """Cuts connections whose call takes too long. Its thread sleeps while there are no calls."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._tick_sec = min(limits.answer_sec / 10, _LONGEST_TICK_SEC)
+        self._least_sec = limits.least_sec
+        self._changed = threading.Condition()
+        self._calls: dict[PostgresConnection, float] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @contextmanager
+    def limit(self, connection: PostgresConnection, seconds: float) -> Iterator[None]:
+        """Cut the connection unless the block ends within this time."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = start_thread(self._run, name="askback-store-watchdog")
+            self._calls[connection] = time.monotonic() + (min(seconds, self._least_sec) if self._closing else seconds)
+            if len(self._calls) == 1:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls.pop(connection, None)
+
+    def close(self) -> None:
+        """From now on, calls have only the least time. The thread ends with the last of them."""
+        with self._changed:
+            self._closing = True
+            latest = time.monotonic() + self._least_sec
+            self._calls = {connection: min(due, latest) for connection, due in self._calls.items()}
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (late := self._next_late()) is not None:
+            for connection in late:
+                try:
+                    connection.cut()
+                except Exception:  # no error may end this thread: no other connection would be cut
+                    log.exception("a connection to the database cannot be cut")
+
+    def _next_late(self) -> list[PostgresConnection] | None:
+        """The connections that are due, perhaps none; None if this is closed and nothing is left to watch."""
+        with self._changed:
+            if not self._calls and self._closing:
+                self._thread = None
+                return None
+            self._changed.wait(self._tick_sec if self._calls else None)
+            now = time.monotonic()
+            late = [connection for connection, due in self._calls.items() if now >= due]
+            for connection in late:
+                del self._calls[connection]
+            return late
 
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")

@@ -18,12 +18,9 @@ from psycopg.sql import SQL, Composed, Identifier
 from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.records import Record
 from askback.store.postgres import errors, imported_records, imported_rows, schema
-from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.postgres.connection import SCHEMA, Limits, PostgresConnection
 from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES
-from askback.store.postgres.jobs import JobPlaces
-from askback.store.postgres.limits import Limits
-from askback.store.sql.rows import load_run
-from askback.store.sql.search import searched_text
+from askback.store.sql.rows import load_run, searched_text
 from askback.store.sqlite.connection import SqliteConnection
 from askback.store.sqlite.errors import faults_of
 from askback.store.sqlite.moving import known_columns, mark_as_moved, open_alone
@@ -93,7 +90,8 @@ def _import(given: Source, source: SqliteConnection, target: PostgresConnection,
         run_ids = source.execute("SELECT id FROM runs")
         rows["links"] = imported_records.copy_links(target, given.runs, run_ids, given.record_kinds["links"])
         imported_records.note_import(target, folder_id, given.folder)
-        schema.claim(target, schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False))
+        data_folder = schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False)
+        schema.claim(target, data_folder, target.raw.info.dsn)
     return Imported(rows=rows)
 
 
@@ -147,9 +145,8 @@ def fill_queue(source: SqliteConnection, target: PostgresConnection) -> int:
     rows = source.fetch(
         "SELECT runs.number, runs.doc FROM queue JOIN runs ON runs.number = queue.run ORDER BY position"
     )
-    places = JobPlaces(target, target.raw)
     for number, doc in rows:
-        places.add(number, load_run(doc))
+        target.queue.add(number, load_run(doc))
     return len(rows)
 
 

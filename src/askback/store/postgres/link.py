@@ -16,9 +16,8 @@ from askback.background.loops import start_thread
 from askback.background.outages import OUTAGES
 from askback.core.errors import RefusalCode, Unavailable
 from askback.store.postgres import errors
-from askback.store.postgres import limits as default
-from askback.store.postgres.connection import PostgresConnection
-from askback.store.postgres.limits import Limits, Watchdog
+from askback.store.postgres.connection import DEFAULT, Limits, PostgresConnection, Watchdog
+from askback.store.sql.readers import Readers
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class Server:
 
     def __init__(self, address: str, patience_sec: float | None = None, limits: Limits | None = None) -> None:
         self.address = address
-        self.limits = limits or default.DEFAULT
+        self.limits = limits or DEFAULT
         self.patience_sec = self.limits.patience_sec if patience_sec is None else patience_sec
         self.watchdog = Watchdog(self.limits)
         self.closing = threading.Event()
@@ -67,25 +66,25 @@ class Server:
         try:
             connection = self._open()
         except psycopg.errors.ConnectionTimeout as error:
-            self.note_silence(error, began)
+            self.report_silence(error, began)
             raise ConnectionLost(error) from error
         except psycopg.Error as error:
-            self.note_lost(error)
+            self.report_lost(error)
             raise ConnectionLost(error) from error
-        self._note_reached()
+        self._report_reached()
         return connection
 
     def _open(self) -> PostgresConnection:
         return PostgresConnection.open(self.address, self.limits, self.watchdog)
 
-    def _note_reached(self) -> None:
+    def _report_reached(self) -> None:
         with self._changing:
             was_away, self._away = self._away is not None, None
             self._was_reached = True
         if was_away:
             OUTAGES.over(log, RefusalCode.STORE_UNUSABLE, "the database can be reached again")
 
-    def note_lost(self, error: psycopg.Error) -> None:
+    def report_lost(self, error: psycopg.Error) -> None:
         with self._changing:
             if self._away is None:
                 self._away = _Away(since=time.monotonic(), error=error)
@@ -98,7 +97,7 @@ class Server:
         elif not errors.is_permanent(error):
             log.warning("%s", errors.waiting(error, self.address, self.patience_sec))
 
-    def note_silence(self, error: psycopg.Error, since: float) -> None:
+    def report_silence(self, error: psycopg.Error, since: float) -> None:
         """The server has not answered a call that began then."""
         with self._changing:
             self.silences += 1
@@ -106,17 +105,14 @@ class Server:
             self._away = _Away(since=since if away is None else min(since, away.since), error=error, silent=True)
             if (away is None or not away.silent) and not self.closing.is_set():
                 self._log_away("the database does not answer", error)
-                self._start_reconnecting()
+                try:
+                    start_thread(self._reconnect, name="askback-store-reconnect")
+                except Unavailable:
+                    self._end_silence()
         for notify in self.on_silence:
             notify()
 
-    def _start_reconnecting(self) -> None:
-        try:
-            start_thread(self._reconnect, name="askback-store-reconnect")
-        except Unavailable:
-            self._note_answer()
-
-    def _note_answer(self, error: psycopg.Error | None = None) -> None:
+    def _end_silence(self, error: psycopg.Error | None = None) -> None:
         """From now on, everyone who needs a connection tries to open one."""
         if (away := self._away) is not None:
             self._away = replace(away, error=error or away.error, silent=False)
@@ -127,7 +123,7 @@ class Server:
         finally:
             # Nobody else ends the silence, whatever has ended this thread.
             with self._changing:
-                self._note_answer()
+                self._end_silence()
 
     def _await_answer(self) -> None:
         """Until the server answers: that it refuses connections is an answer too, which costs others no time."""
@@ -139,9 +135,9 @@ class Server:
                 continue
             except psycopg.Error as error:
                 with self._changing:
-                    self._note_answer(error)
+                    self._end_silence(error)
             else:
-                self._note_reached()
+                self._report_reached()
             return
 
     def patiently(self, attempt: Callable[[], T], began: float | None = None) -> T:
@@ -240,12 +236,12 @@ class Link:
                 raise
             self.close()
             if not connection.was_cut:
-                self._server.note_lost(error)
+                self._server.report_lost(error)
                 raise ConnectionLost(error) from error
             raise ConnectionLost(_silent(limit_sec)) from error
         finally:
             if connection.was_cut:
-                self._server.note_silence(_silent(limit_sec), began)
+                self._server.report_silence(_silent(limit_sec), began)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -255,3 +251,20 @@ class Link:
 
 def _silent(seconds: float) -> psycopg.Error:
     return psycopg.errors.ConnectionTimeout(f"it has not answered for {seconds:.0f} seconds")
+
+
+class ServerReaders(Readers[Link]):
+    """A read is repeated if its connection is lost."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(lambda: errors.closed(server.address))
+        self._server = server
+
+    def open(self) -> Link:
+        return Link(self._server)
+
+    def use(self, opened: Link, work: Callable[[PostgresConnection], T], began: float) -> T:
+        try:
+            return self._server.patiently(lambda: opened.use(work), began)
+        except psycopg.Error as error:
+            raise self._server.unavailable(error) from error

@@ -54,5 +54,5 @@ def upgrade(connection: PostgresConnection, older: Collection[str] = ()) -> str 
                 connection.raw.execute((_folder() / f"{name}.sql").read_bytes())
             connection.execute(_NOTE, {"name": name})
     for statement in ("index_runs", "index_fetched", "index_parties"):
-        connection.execute(connection.statements("queue")[statement])
+        connection.execute(connection.sql[statement])
     return waits

@@ -2,6 +2,7 @@
 
 A server watches the database: a thread looks every second, and at once after a notification, which collections have
 changed, and reads those again. Requests are admitted by the cache. If it was not confirmed for two seconds, they wait.
+A change locks the row of its collection, so that one program changes it at a time.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ import asyncio
 import contextlib
 import json
 import logging
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+import msgspec
 import psycopg
 
 from askback.background.loops import keep_trying_in_thread, start_thread
 from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.records import Collection, Record, found_secret, fresh_secret
-from askback.store.postgres.collection import RowCollection
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
+from askback.store.sql.rows import known_fields, newer_fields, with_fields
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +40,10 @@ SECRETS = "secrets"
 _OF_RUN = "/"
 """In the name of a collection that belongs to a run."""
 _POLL_SEC = 1.0
-_KEPT_LINKS = 2
+_SPARE_LINKS = 2
 _UNUSED_SEC = 600.0
 """A collection of a run that was not used for this time is not kept up to date any more."""
 _MAX_OF_RUNS = 2000
-
-_CHANGES = "SELECT name, changes FROM collections WHERE name IN (SELECT value FROM json_each(:names))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,9 @@ class _Secret:
 class PostgresRecords:
     """Without `watch`, every read asks the database. `folder` has the secrets of a server that was embedded before."""
 
-    def __init__(self, server: Server, *, program: str, folder: Path | None = None) -> None:
+    def __init__(self, server: Server, *, instance: str, folder: Path | None = None) -> None:
         self.server = server
-        self.program = program
+        self.instance = instance
         self.folder = folder
         self._lock = threading.Lock()
         self._collections: dict[str, RowCollection[Any]] = {}
@@ -86,8 +87,8 @@ class PostgresRecords:
         if known is not None:
             return known
         local = None if self.folder is None else found_secret(self.folder / name)
-        with self._stored_secrets().changing() as kept:
-            made = kept.setdefault(name, _Secret(digest=name, secret=local or fresh_secret()))
+        with self._stored_secrets().changing() as stored:
+            made = stored.setdefault(name, _Secret(digest=name, secret=local or fresh_secret()))
         if local == made.secret:
             log.warning("the database had no %s; that of the data folder %s was taken over", name, self.folder)
         return made.secret
@@ -129,10 +130,10 @@ class PostgresRecords:
             yield link
         finally:
             with self._lock:
-                keep = self._watch is not None and len(self._spare) < _KEPT_LINKS and not self.server.closing.is_set()
-                if keep:
+                reuse = self._watch is not None and len(self._spare) < _SPARE_LINKS and not self.server.closing.is_set()
+                if reuse:
                     self._spare.append(link)
-            if not keep:
+            if not reuse:
                 link.close()
 
     # Watching.
@@ -150,9 +151,9 @@ class PostgresRecords:
     def refresh(self, connection: PostgresConnection) -> None:
         """Read again what has changed."""
         began = time.monotonic()
-        kept = self._kept()
-        changes = dict(connection.fetch(_CHANGES, {"names": json.dumps(list(kept))}))
-        for name, collection in kept.items():
+        watched = self._watched()
+        changes = dict(connection.fetch(connection.sql["collection_changes"], {"names": json.dumps(list(watched))}))
+        for name, collection in watched.items():
             if collection.changes == changes.get(name, 0):
                 collection.confirm(began)
             elif name not in changes and _OF_RUN in name and collection.changes:
@@ -173,7 +174,7 @@ class PostgresRecords:
             self._used.pop(name, None)
             self._collections.pop(name, None)
 
-    def _kept(self) -> dict[str, RowCollection[Any]]:
+    def _watched(self) -> dict[str, RowCollection[Any]]:
         """The collections to keep up to date. Those of runs are forgotten if nobody has used them for a while."""
         now = time.monotonic()
         with self._lock:
@@ -244,3 +245,202 @@ class _Watch:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._looked.set)
         self._asked.wait(_POLL_SEC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(Generic[R]):
+    """A collection at one moment. `changes` counts what happened to it until then."""
+
+    changes: int
+    records: Mapping[str, R]
+    newer: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The fields that only newer versions know, by key. Only of a state that is to be changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """What a program has done to the state with this number of changes. `id` is stored with it."""
+
+    id: str
+    base: int
+    put: Mapping[str, str]
+    removed: tuple[str, ...]
+
+
+class RowCollection(Generic[R]):
+    """Implements `fs.records.Collection`. Reads from the cache if the program watches the database."""
+
+    FRESH_SEC = 2.0
+    """What was revoked is refused after this time at the latest, in every program."""
+    LIMIT_SEC = 30.0
+    """How long the cache is used for what was admitted before, if the database cannot be reached."""
+
+    def __init__(self, records: PostgresRecords, name: str, kind: type[R]) -> None:
+        self.name = name
+        self._kind = kind
+        self._shared = records
+        self._lock = threading.Lock()
+        self._state: State[R] | None = None
+        self._confirmed_at = float("-inf")
+        """Of the monotonic clock: all changes up to then are in `_state`."""
+
+    # Reading.
+
+    def read(self) -> Mapping[str, R]:
+        state = self._state if self._shared.use(self) else None
+        if state is None:
+            return self._loaded().records
+        if time.monotonic() - self._confirmed_at > self.LIMIT_SEC:
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, "the database cannot be reached; try again later")
+        return state.records
+
+    async def current(self, *, exactly: bool = False) -> None:
+        self._shared.use(self)
+        since = time.monotonic() - (0.0 if exactly else self.FRESH_SEC)
+        await self._shared.until(lambda: self._state is not None and self._confirmed_at >= since)
+
+    @property
+    def changes(self) -> int | None:
+        """Of the state in the cache, if there is one."""
+        return None if self._state is None else self._state.changes
+
+    def load(self, connection: PostgresConnection) -> State[R]:
+        """Read the collection, in one statement, into the cache."""
+        began = time.monotonic()
+        rows = connection.fetch(connection.sql["read_collection"], {"name": self.name})
+        state = State(changes=rows[0][0] if rows else 0, records=dict(self._readable(rows)))
+        self.confirm(began, state)
+        return state
+
+    def confirm(self, moment: float, state: State[R] | None = None) -> None:
+        """All changes before that moment are in this state, or in that of the cache. An older state is not used."""
+        with self._lock:
+            if state is not None and (self._state is None or state.changes >= self._state.changes):
+                self._state = state
+            self._confirmed_at = max(self._confirmed_at, moment)
+
+    def _loaded(self) -> State[R]:
+        server = self._shared.server
+        try:
+            with self._shared.connected() as link:
+                return server.patiently(lambda: link.use(self.load))
+        except psycopg.Error as error:
+            raise server.unavailable(error) from error
+
+    def _readable(self, rows: list[Any]) -> Iterator[tuple[str, R]]:
+        """One record that is damaged, or that a newer version wrote, must not keep everybody out."""
+        for row in rows:
+            try:
+                yield from self._decoded([row]).items()
+            except Unavailable as error:
+                log.error("a record is ignored: %s", error.message)
+
+    def _decoded(self, rows: list[Any]) -> dict[str, R]:
+        try:
+            return {key: msgspec.json.decode(doc, type=self._kind) for _, key, doc in rows if key is not None}
+        except msgspec.MsgspecError as error:
+            message = (
+                f"the records {self.name!r} in the database cannot be read: {error}; delete those that are damaged"
+            )
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+
+    # Changing.
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, R]]:
+        server, began = self._shared.server, time.monotonic()
+        try:
+            with self._shared.connected() as link:
+                before = server.patiently(lambda: link.use(self._begin))
+                records = dict(before.records)
+                try:
+                    yield records
+                    changed = records != before.records
+                except BaseException:
+                    _roll_back(link)
+                    raise
+                if not changed:
+                    _roll_back(link)
+                    return
+                self._commit(link, self._difference(before, records))
+                self.confirm(began, State(changes=before.changes + 1, records=records))
+        except psycopg.Error as error:
+            raise server.unavailable(error) from error
+
+    def _begin(self, connection: PostgresConnection) -> State[R]:
+        connection.execute("BEGIN")
+        try:
+            connection.execute(connection.sql["make_collection"], {"name": self.name})
+            connection.execute(connection.sql["lock_collection"], {"name": self.name})
+            rows = connection.fetch(connection.sql["read_collection"], {"name": self.name})
+            known = known_fields(self._kind)
+            newer = {key: newer_fields(doc, known) for _, key, doc in rows if key is not None}
+            return State(changes=rows[0][0], records=self._decoded(rows), newer=newer)
+        except BaseException:
+            _end(connection)
+            raise
+
+    def _difference(self, before: State[R], records: Mapping[str, R]) -> _Change:
+        old = before.records
+        put = {key: each for key, each in records.items() if key not in old or old[key] != each}
+        return _Change(
+            id=secrets.token_hex(8),
+            base=before.changes,
+            put={
+                key: with_fields(msgspec.json.encode(each).decode(), before.newer.get(key, {}))
+                for key, each in put.items()
+            },
+            removed=tuple(old.keys() - records.keys()),
+        )
+
+    def _commit(self, link: Link, change: _Change) -> None:
+        """Commit the open transaction. If its connection is lost, look whether it was committed, or repeat it."""
+        try:
+            link.resume(lambda connection: self._write(connection, change))
+        except ConnectionLost:
+            self._shared.server.patiently(lambda: link.use(lambda connection: self._repeat(connection, change)))
+
+    def _repeat(self, connection: PostgresConnection, change: _Change) -> None:
+        connection.execute("BEGIN")
+        try:
+            # Waits until the transaction that was lost is over.
+            connection.execute(connection.sql["make_collection"], {"name": self.name})
+            ((changes, last_change),) = connection.fetch(connection.sql["lock_collection"], {"name": self.name})
+            if last_change != change.id and changes != change.base:
+                message = (
+                    "the connection to the database was lost, and somebody else made a change; look, and try again"
+                )
+                raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+        except BaseException:
+            _end(connection)
+            raise
+        if last_change == change.id:
+            _end(connection)
+        else:
+            self._write(connection, change)
+
+    def _write(self, connection: PostgresConnection, change: _Change) -> None:
+        try:
+            for key in change.removed:
+                connection.execute(connection.sql["remove_record"], {"name": self.name, "key": key})
+            for key, doc in change.put.items():
+                connection.execute(connection.sql["put_record"], {"name": self.name, "key": key, "doc": doc})
+            connection.execute(connection.sql["count_change"], {"name": self.name, "change": change.id})
+            connection.execute(connection.sql["notify"], {"text": f"{self._shared.instance} records {self.name}"})
+        except BaseException:
+            _end(connection)
+            raise
+        connection.execute("COMMIT")
+
+
+def _roll_back(link: Link) -> None:
+    with contextlib.suppress(ConnectionLost):
+        link.resume(_end)
+
+
+def _end(connection: PostgresConnection) -> None:
+    """Roll back. A connection that cannot even do that is of no use any more."""
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.close()

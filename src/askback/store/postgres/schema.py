@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from askback.core.errors import Unavailable
 from askback.store.postgres import errors, queue_schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
+from askback.store.sql.connection import Connection
 
 _UNFINISHED = "SELECT EXISTS (SELECT 1 FROM runs WHERE state IN ('queued', 'running', 'waiting_user'))"
 
@@ -87,7 +88,7 @@ class DataFolder:
     """Whether the files of its runs are also in the store of `files`, where other data folders find them."""
 
 
-def claim(connection: PostgresConnection, folder: DataFolder) -> None:
+def claim(connection: Connection, folder: DataFolder, address: str) -> None:
     """Raise `Unavailable` if the database belongs to another data folder. An empty one belongs to the first that comes.
 
     Data folders that share the files of their runs may share the database. Then the runs must be at the same path
@@ -102,25 +103,25 @@ def claim(connection: PostgresConnection, folder: DataFolder) -> None:
     if not folder.shared:
         if first != folder.id:
             has_files = connection.value("SELECT EXISTS (SELECT 1 FROM file_store WHERE confirmed = 1)")
-            raise (errors.files_not_set if has_files else errors.other_folder)(_address(connection))
+            raise (errors.files_not_set if has_files else errors.other_folder)(address)
         # It may have been moved.
         connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
         return
     if runs_dir != folder.runs_dir:
-        raise errors.other_runs_dir(_address(connection), runs_dir, folder.runs_dir)
+        raise errors.other_runs_dir(address, runs_dir, folder.runs_dir)
     if not shared and first != folder.id:
         if connection.value(_UNFINISHED):
-            raise errors.files_elsewhere(_address(connection))
+            raise errors.files_elsewhere(address)
         connection.execute("UPDATE data_folder SET shared = true")
 
 
-def has_unshared_files(connection: PostgresConnection, folder: DataFolder) -> bool:
+def has_unshared_files(connection: Connection, folder: DataFolder) -> bool:
     """Whether unfinished runs may have files that only this folder has."""
     statement = "SELECT EXISTS (SELECT 1 FROM data_folder WHERE id = :id AND NOT shared)"
     return bool(connection.value(statement, {"id": folder.id}))
 
 
-def mark_files(connection: PostgresConnection, folder: DataFolder, *, shared: bool) -> None:
+def mark_files(connection: Connection, folder: DataFolder, *, shared: bool) -> None:
     statement = "UPDATE data_folder SET shared = :shared WHERE id = :id AND shared <> :shared"
     connection.execute(statement, {"id": folder.id, "shared": shared})
 

@@ -10,25 +10,29 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 import psycopg
+from procrastinate.connector import BaseAsyncConnector
 from procrastinate.jobs import Status
 from procrastinate.manager import JobManager
 from psycopg import errors as kinds
+from psycopg.rows import dict_row
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, Unavailable
 from askback.core.queue import Shares
 from askback.core.runs import Run, RunState
-from askback.store.postgres.connector import Connector
+from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.jobs import lane
-from askback.store.postgres.link import Server
-from askback.store.sql.connection import Connection
+from askback.store.postgres.link import Link, Server
+from askback.store.sql.connection import Connection, Values
 from askback.store.sql.reads import share_values
 from askback.store.turns import Room, Ticket
 
 T = TypeVar("T")
+Row = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,45 @@ class _Jobs(Protocol):
     def read(self, work: Callable[[Connection], list[tuple[int, str]]], /) -> Awaitable[list[tuple[int, str]]]: ...
 
     def return_job(self, job: int, run_id: str) -> Awaitable[None]: ...
+
+
+class Connector(BaseAsyncConnector):
+    """Procrastinate's way to the database: a thread with one connection, which is opened again after it was lost.
+
+    A statement is repeated if its connection is lost, also if it may have been committed.
+
+    Raises `Unavailable` if the server cannot be reached, and otherwise the errors of psycopg.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._link = Link(server)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="askback-store-queue")
+
+    async def execute_query_async(self, query: str, **arguments: Any) -> None:
+        await self._perform(lambda connection: connection.raw.execute(query.encode(), arguments) and None)
+
+    async def execute_query_one_async(self, query: str, **arguments: Any) -> Row:
+        return (await self.execute_query_all_async(query, **arguments))[0]
+
+    async def execute_query_all_async(self, query: str, **arguments: Any) -> list[Row]:
+        def fetch(connection: PostgresConnection) -> list[Row]:
+            with connection.raw.cursor(row_factory=dict_row) as cursor:
+                return cursor.execute(query.encode(), arguments).fetchall()
+
+        return await self._perform(fetch)
+
+    async def fetch(self, name: str, values: Values) -> list[Any]:
+        """The rows of one of our own statements."""
+        return await self._perform(lambda connection: connection.fetch(connection.sql[name], values))
+
+    async def close_async(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+        self._link.close()
+
+    async def _perform(self, work: Callable[[PostgresConnection], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: self._server.patiently(lambda: self._link.use(work)))
 
 
 class JobTurns:
@@ -104,7 +147,7 @@ class JobTurns:
             if self._fetcher is None:
                 self._fetcher = await self._call(self._jobs.register_worker())
             try:
-                found = await self._call(self._connector.fetch("fetch", {**wanted, "fetcher": self._fetcher}))
+                found = await self._call(self._connector.fetch("fetch_job", {**wanted, "fetcher": self._fetcher}))
                 return found[0] if found else None
             except kinds.ForeignKeyViolation:
                 # Somebody has removed the row of this worker.
@@ -201,7 +244,7 @@ class JobTurns:
             return
         await self._call(self._jobs.update_heartbeat(self._fetcher))
         fetcher = {"fetcher": self._fetcher}
-        ours = await self._store.read(lambda it: it.fetch(it.statements("queue")["fetched_by"], fetcher))
+        ours = await self._store.read(lambda it: it.fetch(it.sql["fetched_by"], fetcher))
         strange = {job: run_id for job, run_id in ours if job not in self._known}
         for job in self._suspects & strange.keys():
             log.warning("a job was fetched without an answer; it is put back", extra={"run": strange[job]})

@@ -29,18 +29,13 @@ _PAUSE_SEC = 1.0
 log = logging.getLogger(__name__)
 
 
-def message(program: str, change: Change) -> str | None:
+def message(instance: str, change: Change) -> str | None:
     """The notification of a change for other processes; None if no run has changed."""
     if change.changed_id is None:
         return None
     what = _EVENTS if change.run is None else _MOVED
-    text = f"{program} {what} {change.changed_id}"
-    return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{program} {what} "
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(callback)
+    text = f"{instance} {what} {change.changed_id}"
+    return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{instance} {what} "
 
 
 class Wake:
@@ -50,14 +45,14 @@ class Wake:
     def __init__(
         self,
         server: Server,
-        program: str,
+        instance: str,
         *,
         moved: Callable[[Collection[str] | None], None],
         added: Callable[[str], None],
         recorded: Callable[[str | None], None],
     ) -> None:
         self._server = server
-        self._program = program
+        self._instance = instance
         self._moved = moved
         self._added = added
         self._recorded = recorded
@@ -69,7 +64,12 @@ class Wake:
         """Listen. Raises `Unavailable` if the server cannot be reached."""
         connection = await self._connect()
         loop = asyncio.get_running_loop()
-        self._server.on_silence.append(lambda: _call_in(loop, self._over.set))
+
+        def listen_again() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._over.set)
+
+        self._server.on_silence.append(listen_again)
         self._task = asyncio.create_task(self._keep_listening(connection))
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class Wake:
                 connection.execute("LISTEN askback")
         except psycopg.Error as error:
             connection.close()
-            self._server.note_lost(error)
+            self._server.report_lost(error)
             raise ConnectionLost(error) from error
         return connection
 
@@ -126,7 +126,7 @@ class Wake:
         try:
             connection.raw.pgconn.consume_input()
         except psycopg.Error as error:
-            self._server.note_lost(error)
+            self._server.report_lost(error)
             self._over.set()
             return
         while (notification := connection.raw.pgconn.notifies()) is not None:
@@ -135,7 +135,7 @@ class Wake:
     def _hear(self, text: str) -> None:
         """Every user of the database may send anything: PostgreSQL has no permissions for notifications."""
         words = text.split(" ", 2)
-        if len(words) < 3 or words[0] == self._program:
+        if len(words) < 3 or words[0] == self._instance:
             return
         _, what, run_id = words
         if what == _RECORDS:

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as kinds
@@ -23,7 +24,8 @@ from askback.store.postgres import errors
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
 from askback.store.postgres.wake import message
-from askback.store.sql.writes import Change, Write
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import Change
 
 THREADS = 4
 _MAX_COLLISIONS = 10
@@ -47,10 +49,14 @@ SELECT
 _LAST = "SELECT last FROM commits WHERE writer = :writer FOR UPDATE"
 
 
+T = TypeVar("T")
+Work = Callable[[Connection], Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    work: Write
-    answer: asyncio.Future[Change]
+    work: Work
+    answer: asyncio.Future[Any]
     began: float
 
 
@@ -80,13 +86,14 @@ class Writers:
             for jobs in self._queues
         ]
 
-    async def write(self, work: Write) -> Change:
+    async def write(self, work: Callable[[Connection], T], run_id: str | None) -> T:
         if self._closed:
             raise errors.closed(self._server.address)
         job = Job(work=work, answer=self._loop.create_future(), began=time.monotonic())
-        place = next(self._next) if work.subject is None else zlib.crc32(work.subject.encode()) % THREADS
+        place = next(self._next) if run_id is None else zlib.crc32(run_id.encode()) % THREADS
         self._queues[place].put(job)
-        return await job.answer
+        answer: T = await job.answer
+        return answer
 
     async def close(self) -> None:
         """Finish pending writes and end the threads."""
@@ -99,7 +106,7 @@ class Writers:
 
     def _run(self, jobs: queue.SimpleQueue[Job | None], transactions: Transactions) -> None:
         while (job := jobs.get()) is not None:
-            outcome: Change | Exception
+            outcome: Any
             try:
                 outcome = transactions.perform(job.work, job.began)
             except Exception as error:  # no error may end this thread: all later writes would wait forever
@@ -108,12 +115,12 @@ class Writers:
                 self._loop.call_soon_threadsafe(self._deliver, job, outcome, time.monotonic())
         transactions.close()
 
-    def _deliver(self, job: Job, outcome: Change | Exception, committed_at: float) -> None:
+    def _deliver(self, job: Job, outcome: Any, committed_at: float) -> None:
         if not job.answer.done():
-            if isinstance(outcome, Change):
-                job.answer.set_result(outcome)
-            else:
+            if isinstance(outcome, Exception):
                 job.answer.set_exception(outcome)
+            else:
+                job.answer.set_result(outcome)
         if isinstance(outcome, Change) and outcome.changed_id is not None:
             self._notify(outcome, committed_at)
 
@@ -129,9 +136,9 @@ def _roll_back(connection: PostgresConnection) -> None:
 class _OutcomeUnknown(Exception):
     """The connection was lost during COMMIT."""
 
-    def __init__(self, change: Change, mark: int) -> None:
+    def __init__(self, result: Any, mark: int) -> None:
         super().__init__(mark)
-        self.change = change
+        self.result = result
         self.mark = mark
 
 
@@ -140,13 +147,13 @@ class Transactions:
 
     def __init__(self, server: Server, name: str, measure: Callable[[float], None]) -> None:
         self._server = server
-        self._program = name
+        self._instance = name
         self._measure = measure
         self._writer = f"{name}-{secrets.token_hex(4)}"
         self._marks = itertools.count(1)
         self._link = Link(server, self._register)
 
-    def perform(self, work: Write, began: float) -> Change:
+    def perform(self, work: Work, began: float) -> Any:
         """Raises what the write raises, and `Unavailable` if the database cannot be used."""
         collisions = 0
         while True:
@@ -161,22 +168,22 @@ class Transactions:
             except psycopg.Error as error:
                 raise self._server.unavailable(error) from error
 
-    def _attempt(self, work: Write) -> Change:
+    def _attempt(self, work: Work) -> Any:
         try:
             return self._link.use(lambda connection: self._transaction(connection, work))
         except _OutcomeUnknown as unknown:
             last = self._server.patiently(lambda: self._link.use(self._last_committed))
             if last == unknown.mark:
-                return unknown.change
+                return unknown.result
             raise ConnectionLost(psycopg.OperationalError("the connection was lost before COMMIT")) from unknown
 
-    def _transaction(self, connection: PostgresConnection, work: Write) -> Change:
+    def _transaction(self, connection: PostgresConnection, work: Work) -> Any:
         began = time.monotonic()
         mark = next(self._marks)
         connection.execute("BEGIN")
         try:
-            change = work.write(connection)
-            notification = message(self._program, change)
+            result = work(connection)
+            notification = message(self._instance, result) if isinstance(result, Change) else None
             connection.execute(_FINISH, {"writer": self._writer, "mark": mark, "message": notification})
         except BaseException:
             _roll_back(connection)
@@ -186,9 +193,9 @@ class Transactions:
         except psycopg.Error as error:
             if not connection.is_lost_by(error):
                 raise
-            raise _OutcomeUnknown(change, mark) from error
+            raise _OutcomeUnknown(result, mark) from error
         self._measure(time.monotonic() - began)
-        return change
+        return result
 
     def _last_committed(self, connection: PostgresConnection) -> int:
         """The mark of the last transaction that was committed. Waits until the one that was lost is over."""

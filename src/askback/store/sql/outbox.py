@@ -23,7 +23,6 @@ from askback.store.sql import rows
 from askback.store.sql.connection import Connection
 from askback.text.json_text import clean
 
-
 # Webhooks.
 
 
@@ -156,8 +155,10 @@ def claim_deliveries(
     numbers = sorted(number for (number,) in connection.fetch(connection.sql["claim_deliveries"], which))
     # Of the reminders of a question that were missed, or could not be sent, only the last one is sent.
     outdated = {"at": rows.micros(at)}
-    due = [each for each in numbers if not connection.fetch(connection.sql["drop_outdated"], outdated | {"number": each})]
-    return [_claimed(connection, number) for number in due]
+    due = [
+        each for each in numbers if not connection.fetch(connection.sql["drop_outdated"], outdated | {"number": each})
+    ]
+    return tuple(_claimed(connection, number) for number in due)
 
 
 def _claimed(connection: Connection, number: int) -> DueDelivery:

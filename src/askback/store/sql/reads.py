@@ -15,8 +15,8 @@ from askback.core.access import StoredEntry
 from askback.core.errors import Invalid, NotFound, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
-from askback.core.runs import SHARED, ClosedQuestion, Run, RunRequest, RunState
 from askback.core.queue import Shares
+from askback.core.runs import SHARED, ClosedQuestion, Run, RunRequest, RunState
 from askback.core.webhooks import Delivery, DeliveryView
 from askback.store.pages import (
     PAGE_BYTES,
@@ -147,9 +147,7 @@ _INBOX = {
 """The statement for each order, and its first position."""
 
 
-def pending(
-    connection: Connection, cursor: str | None, limit: int, where: InboxFilter, order: InboxOrder
-) -> Page[Run]:
+def pending(connection: Connection, cursor: str | None, limit: int, where: InboxFilter, order: InboxOrder) -> Page[Run]:
     name, start = _INBOX[order]
     after = dict(zip(start, _position(cursor, tuple(start.values())), strict=True))
     wanted = rows.values(skill=where.skill, engine=where.engine) | {"words": rows.words_of(where.words)}
@@ -173,9 +171,7 @@ def inbox_count(connection: Connection, where: InboxFilter) -> InboxCount:
     )
 
 
-def closed_questions(
-    connection: Connection, cursor: str | None, limit: int, labels: LabelSet
-) -> Page[ClosedQuestion]:
+def closed_questions(connection: Connection, cursor: str | None, limit: int, labels: LabelSet) -> Page[ClosedQuestion]:
     answered_at, number = _position(cursor, (_MAX_INTEGER, _MAX_INTEGER))
     size = bounded(limit)
     before = {"answered_at": answered_at, "number": number, "limit": size + 1, **label_values(labels)}

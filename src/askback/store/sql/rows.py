@@ -20,8 +20,8 @@ from askback.core.events import Event, EventType, NewEvent
 from askback.core.interactions import Interaction, Json
 from askback.core.runs import Run, RunRequest
 from askback.store.pages import EventPage, LabelSet
-from askback.text.json_text import clean
 from askback.text.formatting import folded, has_all, words_in
+from askback.text.json_text import clean
 
 Columns = dict[str, Any]
 T = TypeVar("T")

@@ -65,9 +65,7 @@ def answer_times(connection: Connection, first: date, latest: int, labels: Label
     """In seconds, of the latest questions that were answered since that day."""
     since = rows.micros(datetime.combine(first, time(), UTC))
     which = {"latest": max(1, min(latest, _MAX_LATEST)), "since": since, **label_values(labels)}
-    found = connection.fetch(
-        connection.sql["answer_times_labelled" if labels else "answer_times"], which
-    )
+    found = connection.fetch(connection.sql["answer_times_labelled" if labels else "answer_times"], which)
     return tuple(micros / 1_000_000 for (micros,) in found)
 
 

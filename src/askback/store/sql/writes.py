@@ -11,7 +11,6 @@ from pathlib import PurePath
 
 from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
-from askback.core.events import NewEvent
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
 from askback.core.runs import Run, RunRequest, RunState
@@ -316,7 +315,7 @@ _ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "int
 
 def forget(connection: Connection, run_ids: Sequence[str], entry: AuditEntry | None) -> Sequence[str]:
     """Delete those of these runs that are finished. `entry` is added to the audit log if there are any."""
-    forgotten = [run_id for run_id in run_ids if _forget(connection, run_id)]
+    forgotten = tuple(run_id for run_id in run_ids if _forget(connection, run_id))
     add_audit_entry(connection, entry if forgotten else None)
     return forgotten
 
@@ -341,7 +340,9 @@ def add_audit_entry(connection: Connection, entry: AuditEntry | None) -> None:
         "object": entry.object,
         "address": entry.address,
     }
-    columns = {name: None if text is None else clean(text)[:_MAX_AUDIT_CHARACTERS] for name, text in texts.items()}
+    columns: rows.Columns = {
+        name: None if text is None else clean(text)[:_MAX_AUDIT_CHARACTERS] for name, text in texts.items()
+    }
     columns |= {"at": rows.micros(entry.at), "via": entry.actor.via, "action": entry.action}
     connection.execute(connection.sql["insert_audit_entry"], columns)
 

@@ -1,4 +1,8 @@
-"""A store in one SQLite file, which several programs on one machine may have open. Implements `store.base.Store`."""
+"""The store in one SQLite file, which several programs on one machine may have open.
+
+Owns the file: its checks, migrations, the one thread that writes, the threads that read, and the messages between processes.
+Knows nothing of PostgreSQL. Start with `SqliteStore` here, then `writer`.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,13 @@ from typing import TypeVar
 import apsw
 
 from askback.core.errors import AskbackError
-from askback.store.queue_view import QueueView
-from askback.store.sql import reads
+from askback.store.base import Store
 from askback.store.sql.connection import Connection
-from askback.store.sql.store import SqlStore
-from askback.store.sql.writes import Change, Write
+from askback.store.sql.readers import Readers
 from askback.store.sqlite import errors as faults
-from askback.store.sqlite.connection import SqliteConnection, open_writer, refuse_unsound
-from askback.store.sqlite.cross_process_wake import Wake
-from askback.store.sqlite.readers import Readers
+from askback.store.sqlite.connection import Presence, SqliteConnection, open_reader, open_writer, refuse_unsound
+from askback.store.sqlite.queue import QueueView
+from askback.store.sqlite.wake import Wake
 from askback.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -27,7 +29,28 @@ T = TypeVar("T")
 CHECK_SEC = 5.0
 
 
-class SqliteStore(SqlStore):
+class FileReaders(Readers[SqliteConnection]):
+    def __init__(self, path: Path, presence: Presence) -> None:
+        super().__init__(lambda: faults.closed(path))
+        self._path = path
+        self._presence = presence
+
+    def open(self) -> SqliteConnection:
+        self._refuse_absent()
+        with faults.faults_of(self._path):
+            return open_reader(self._path)
+
+    def use(self, opened: SqliteConnection, work: Callable[[SqliteConnection], T], began: float) -> T:
+        self._refuse_absent()
+        with faults.faults_of(self._path, opened):
+            return work(opened)
+
+    def _refuse_absent(self) -> None:
+        if (fault := self._presence.fault()) is not None:
+            raise fault
+
+
+class SqliteStore(Store):
     def __init__(self, path: Path, connection: SqliteConnection) -> None:
         """Use `open` instead."""
         super().__init__(lambda: faults.closed(path))
@@ -35,7 +58,7 @@ class SqliteStore(SqlStore):
         with faults.faults_of(path):
             self._wake = Wake.open(path.parent / "wake", self._listeners.notify_elsewhere)
         self._writer = Writer(connection, path, notify=self._notify, wake=self._wake.send, measure=self._measure)
-        self.readers = Readers(path, self._writer.presence)
+        self.readers = FileReaders(path, self._writer.presence)
         self._closed = False
 
     @classmethod
@@ -61,7 +84,7 @@ class SqliteStore(SqlStore):
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.readers.read(work)
 
-    async def write(self, work: Write) -> Change:
+    async def write(self, work: Callable[[Connection], T], run_id: str | None = None) -> T:
         return await self._writer.write(work)
 
     def turns(self, owners: Collection[str]) -> QueueView:
@@ -72,7 +95,7 @@ class SqliteStore(SqlStore):
         return ()
 
     async def has_unshared_files(self) -> bool:
-        """Nobody notes it: the programs of one machine have the same files."""
+        """Always: the programs of one machine have the same files, so nobody marks them."""
         return True
 
     async def mark_files(self, *, shared: bool) -> None:
@@ -86,7 +109,7 @@ class SqliteStore(SqlStore):
         connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 1000)
         try:
             refuse_unsound(connection, self._path)
-            extent = f"{reads.count_runs(connection)} runs"
+            extent = f"{connection.value(connection.sql['count_all_runs'])} runs"
         except apsw.InterruptError:
             extent = f"only partly checked, in {CHECK_SEC:g} s"
         finally:

@@ -20,10 +20,10 @@ import apsw
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.store.sql import connection as shared
-from askback.store.sql import search
+from askback.store.sql import rows
 from askback.store.sql.connection import Values
-from askback.store.sql.queue import PlaceRows
 from askback.store.sqlite import errors
+from askback.store.sqlite.queue import QueueRows
 
 T = TypeVar("T")
 
@@ -53,17 +53,18 @@ def migrations() -> tuple[str, ...]:
 class SqliteConnection(apsw.Connection):
     """Implements `store.sql.Connection`."""
 
-    def statements(self, file: str) -> Mapping[str, str]:
-        return DIALECT.statements(file)
+    @property
+    def sql(self) -> Mapping[str, str]:
+        return DIALECT.sql
 
     @property
-    def places(self) -> PlaceRows:
-        return PlaceRows(self)
+    def queue(self) -> QueueRows:
+        return QueueRows(self)
 
     def fetch(self, sql: str, values: Values | None = None) -> list[Any]:
         """Fetch all rows at once: an unfinished statement would prevent checkpoints of the log."""
-        rows: list[Any] = self.execute(sql, values).fetchall()
-        return rows
+        found: list[Any] = self.execute(sql, values).fetchall()
+        return found
 
     def fetch_page(self, sql: str, values: Values, *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
         with closing(self.execute(sql, values)) as cursor:
@@ -136,7 +137,7 @@ def _connect(
     # A file may have been prepared by somebody else: its schema calls no function that could do harm.
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    connection.create_scalar_function("mentions", search.mentions, 2, deterministic=True)
+    connection.create_scalar_function("mentions", rows.mentions, 2, deterministic=True)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
     # Deleted content must not remain in the free part of a page.
     connection.execute("PRAGMA secure_delete = FAST")

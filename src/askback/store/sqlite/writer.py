@@ -14,13 +14,17 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 
 from askback.background.loops import start_thread
-from askback.store.sql.writes import Change, Write
+from askback.store.sql.connection import Connection
+from askback.store.sql.writes import Change
 from askback.store.sqlite import errors
 from askback.store.sqlite.connection import Presence, SqliteConnection
+
+T = TypeVar("T")
 
 MAX_BATCH = 256
 CHECKPOINT_PAGES = 1000
@@ -30,11 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    work: Write
-    answer: asyncio.Future[Change]
+    work: Callable[[Connection], Any]
+    answer: asyncio.Future[Any]
 
 
-Settled = tuple[Job, Change | Exception]
+Settled = tuple[Job, Any]
+"""A job with its result, or with its error: an `Exception`."""
 
 
 class TransactionLost(Exception):
@@ -67,15 +72,16 @@ class Writer:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._log_pages = 0
         self._closed = False
-        connection.set_wal_hook(self._note_log_size)
+        connection.set_wal_hook(self._on_log_written)
         self._thread = start_thread(self._run, name="askback-store-writer")
 
-    async def write(self, work: Write) -> Change:
+    async def write(self, work: Callable[[Connection], T]) -> T:
         if self._closed:
             raise errors.closed(self._path)
         job = Job(work=work, answer=self._loop.create_future())
         self._jobs.put(job)
-        return await job.answer
+        answer: T = await job.answer
+        return answer
 
     async def close(self) -> None:
         """Finish pending writes and end the thread."""
@@ -148,17 +154,17 @@ class Writer:
         self._lost = fault is not None
         return fault
 
-    def _attempt(self, work: Write) -> Change | Exception:
+    def _attempt(self, work: Callable[[Connection], Any]) -> Any:
         self._connection.execute("SAVEPOINT one")
         try:
-            change = work.write(self._connection)
+            result = work(self._connection)
         except Exception as error:  # any error goes to the caller of this write
             if not self._connection.in_transaction:
                 raise TransactionLost from error
             self._connection.execute("ROLLBACK TO one; RELEASE one")
             return self._public_error(error)
         self._connection.execute("RELEASE one")
-        return change
+        return result
 
     def _public_error(self, error: BaseException | None) -> Exception:
         """Errors of the database file become `Unavailable`; others are unchanged."""
@@ -181,17 +187,17 @@ class Writer:
         for job, outcome in settled:
             if job.answer.done():
                 continue
-            if isinstance(outcome, Change):
-                job.answer.set_result(outcome)
-            else:
+            if isinstance(outcome, Exception):
                 job.answer.set_exception(outcome)
+            else:
+                job.answer.set_result(outcome)
         for _, outcome in settled:
             if isinstance(outcome, Change) and outcome.changed_id is not None:
                 self._notify(outcome, committed_at)
 
     # The log.
 
-    def _note_log_size(self, connection: apsw.Connection, database: str, pages: int) -> int:
+    def _on_log_written(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
 

@@ -21,7 +21,9 @@ from askback.notifications.channels.telegram.answering import Chat
 from askback.notifications.channels.telegram.api import BotApi, BotApiError, Refused, Unreachable
 from askback.notifications.channels.telegram.messages import Draft, closed, ended, question, trial, with_link_as_text
 from askback.notifications.channels.telegram.texts import Texts
-from askback.store.base import UNKNOWN_RUN, Changes, Store
+from askback.store.base import Store
+from askback.store.listeners import Changes
+from askback.store.pages import UNKNOWN_RUN
 
 log = logging.getLogger(__name__)
 

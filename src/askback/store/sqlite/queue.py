@@ -1,30 +1,48 @@
-"""The queue as one worker knows it: read once, then kept up to date by the changes that the store reports.
+"""The queue in SQLite: its rows, which are written with the runs, and how one worker reads them.
 
-Saves a read of the queue for every run that is queued and for every slot that becomes free.
+A worker reads the queue once and then follows the changes that the store reports. That saves a read for every run that is
+queued and for every slot that becomes free.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from askback.core.queue import UNLIMITED, Shares, priority
+from askback.core.queue import UNLIMITED, Shares, party, priority
 from askback.core.runs import Run, RunState
-from askback.store.base import QueuedRuns
+from askback.store.base import Store
+from askback.store.sql.connection import Connection
 from askback.store.turns import Room, Ticket
 
 
-class _Queue(Protocol):
-    def queued(
-        self, owners: Collection[str], *, without_engines: Collection[str], limit: int, shares: Shares
-    ) -> Awaitable[QueuedRuns]: ...
+class QueueRows:
+    """Rows of the table `queue`, one for every run that is queued. Implements `store.sql.connection.QueueWriter`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, number: int, run: Run) -> None:
+        row = {"run": number, "owner": run.owner, "engine": run.engine, "priority": int(priority(run))}
+        self._connection.execute(self._connection.sql["enqueue"], row | {"party": party(run)})
+
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
+        self._connection.execute(self._connection.sql["dequeue"], {"run": number})
+        if claimed:
+            served = {"party": party(before), "priority": int(priority(before))}
+            self._connection.execute(self._connection.sql["serve"], served)
+
+    def hand_over(self, number: int, run: Run) -> None:
+        self._connection.execute(self._connection.sql["hand_over"], {"run": number, "owner": run.owner})
+
+    def forget(self, run_id: str) -> None:
+        """Nothing: a run that may be deleted is not queued."""
 
 
 class QueueView:
     """Implements `store.turns.Turns` for a queue without jobs: a claim takes the run out of it."""
 
-    def __init__(self, store: _Queue, owners: Collection[str]) -> None:
+    def __init__(self, store: Store, owners: Collection[str]) -> None:
         self._store = store
         self._owners = owners
         self._fresh: list[Run] = []
