@@ -1,4 +1,4 @@
-"""A pool of threads that read, each with a connection of its own. Both are created on demand."""
+"""A pool of threads that read, each with its own connection. Both are created on demand."""
 
 from __future__ import annotations
 
