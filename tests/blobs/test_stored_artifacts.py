@@ -16,8 +16,8 @@ from askback.blobs.base import Files
 from askback.core.errors import Invalid
 from askback.process.locks import FileLock
 from askback.workspace.layout import Workspace
-from askback.workspace.turn_artifacts import ArtifactsHere, StoredArtifacts, artifacts_of, keep_artifacts
-from askback.workspace.versions import Versions, with_turns
+from askback.workspace.turn_artifacts import TurnArtifacts, artifacts_of, store_artifacts
+from askback.workspace.versions import LocalArtifacts, with_turns
 from askback.workspace.workspaces import Workspaces
 
 OpenStore = Callable[[], Files]
@@ -42,8 +42,8 @@ def turn(workspace: Workspace, number: int, epoch: int | None = None, **files: s
             continue
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(content if isinstance(content, bytes) else content.encode())
-    Versions(workspace).record(number)
-    keep_artifacts(workspace, name)
+    LocalArtifacts(workspace).record(number)
+    store_artifacts(workspace, name)
 
 
 def test_another_machine_shows_the_end_of_the_last_turn(machines: tuple[Workspace, Workspace]) -> None:
@@ -52,7 +52,7 @@ def test_another_machine_shows_the_end_of_the_last_turn(machines: tuple[Workspac
     turn(one, 1, a="first\n", odd="plan", large=large, gone="x")
     turn(one, 2, a="second\n", gone=None)
     here, view = artifacts_of(one), artifacts_of(two)
-    assert (type(here), type(view)) == (ArtifactsHere, StoredArtifacts)
+    assert (type(here), type(view)) == (LocalArtifacts, TurnArtifacts)
     for each in (here, view):
         found = with_turns(each.index(), each.artifacts(), None)
         assert {(file.path, file.size, file.turn) for file in found} == {
@@ -101,7 +101,7 @@ def test_files_that_are_longer_than_any_disk_are_left_out(
             file.truncate(1 << 43)
     with (one.artifacts_path / "fits").open("wb") as file:
         file.truncate(20 << 20)
-    assert keep_artifacts(one, "002-002") == 2
+    assert store_artifacts(one, "002-002") == 2
     assert {each.path for each in artifacts_of(two).artifacts()} == {"fits", "small"}
     assert sum(each.size for each in open_store().list("runs/run1/contents/")) == (20 << 20) + 1
     # Nothing of the copies is left.
@@ -113,7 +113,7 @@ def test_a_list_has_paths_up_to_a_limit(machines: tuple[Workspace, Workspace], m
     monkeypatch.setattr("askback.workspace.turn_artifacts._MAX_NAMES", 1000)
     one, two = machines
     turn(one, 1, **{f"{number}{'x' * 200}": "x" for number in range(8)})
-    assert keep_artifacts(one, "002-002") == 4
+    assert store_artifacts(one, "002-002") == 4
     view = artifacts_of(two)
     assert len([*view.artifacts()]) == len(view.index()) == 4
 
@@ -125,7 +125,7 @@ def test_a_changed_file_is_stored_whatever_its_time_says(machines: tuple[Workspa
     before = (one.artifacts_path / "a").stat()
     (one.artifacts_path / "a").write_text("version 1.1")
     os.utime(one.artifacts_path / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
-    keep_artifacts(one, "002-002")
+    store_artifacts(one, "002-002")
     assert artifacts_of(two).text_now("a") == "version 1.1"
 
 
@@ -138,7 +138,7 @@ def test_storing_is_abandoned_between_two_files(machines: tuple[Workspace, Works
             raise Abandoned
 
     with pytest.raises(Abandoned):
-        keep_artifacts(one, "002-002", checkpoint=checkpoint)
+        store_artifacts(one, "002-002", checkpoint=checkpoint)
     assert [each.key for each in open_store().list("runs/run1/artifacts/")] == ["runs/run1/artifacts/001-001.json"]
 
 
@@ -157,16 +157,16 @@ def test_the_versions_go_on_where_another_machine_left_off(machines: tuple[Works
         one.root / "versions", two.root / "versions", ignore=lambda folder, names: set(names) - {"index.json"}
     )
     turn(two, 2, a="second\n")
-    assert isinstance(artifacts_of(two), ArtifactsHere)
+    assert isinstance(artifacts_of(two), LocalArtifacts)
     for view in (artifacts_of(one), artifacts_of(two)):
         known = view.index()["a"]
         assert [each.turn for each in known] == [1, 2]
         assert [view.text(each) for each in known] == ["first\n", "second\n"]
     # What the first machine has is old now, unless a process of the run is alive there.
-    assert isinstance(artifacts_of(one), StoredArtifacts)
+    assert isinstance(artifacts_of(one), TurnArtifacts)
     lock = FileLock.take(one.lock_path)
     assert lock is not None
-    assert isinstance(artifacts_of(one), ArtifactsHere)
+    assert isinstance(artifacts_of(one), LocalArtifacts)
     lock.release()
 
 
@@ -181,7 +181,7 @@ def test_the_end_of_a_restarted_turn_counts(machines: tuple[Workspace, Workspace
 def test_after_a_power_failure_the_stored_artifacts_count(machines: tuple[Workspace, Workspace]) -> None:
     one, _ = machines
     turn(one, 1, a="x" * 380)
-    assert isinstance(artifacts_of(one), ArtifactsHere)
+    assert isinstance(artifacts_of(one), LocalArtifacts)
     # The file was not on the disk yet, and the machine has started again since.
     (one.artifacts_path / "a").write_bytes(b"")
     note = one.root / "stored-turn"

@@ -11,7 +11,7 @@ from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import RunState
 from askback.process.tree import Tree
-from askback.workspace.versions import Versions
+from askback.workspace.versions import LocalArtifacts
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.processes import lives
 
@@ -75,15 +75,15 @@ def test_a_run_that_asks_while_it_is_canceled_is_over_once_its_process_is_dead(
 
     async def main() -> None:
         async with world.working(f"warm_sec = {warm_sec}\nwarm.min_free_memory = 0\n") as app:
-            loop, record = asyncio.get_running_loop(), Versions.record
+            loop, record = asyncio.get_running_loop(), LocalArtifacts.record
 
-            def canceled_meanwhile(self: Versions, *args: Any, **more: Any) -> Any:
+            def canceled_meanwhile(self: LocalArtifacts, *args: Any, **more: Any) -> Any:
                 asked = asyncio.run_coroutine_threadsafe(app.service.cancel(run_id), loop).result()
                 assert asked.state is RunState.RUNNING
                 return record(self, *args, **more)
 
             run_id = (await submit(app, skill, options={"warm_sec": warm_sec})).id
-            monkeypatch.setattr(Versions, "record", canceled_meanwhile)
+            monkeypatch.setattr(LocalArtifacts, "record", canceled_meanwhile)
             ended = await over(app, run_id)
             assert Tree(mark=run_id).members() == set()
             assert ended.state is RunState.CANCELED

@@ -16,7 +16,7 @@ from askback.core.runs import RunState
 from askback.engines.scripted import program as scripted
 from askback.process.guardian.client import available
 from askback.workspace.layout import Workspace
-from askback.workspace.versions import Versions
+from askback.workspace.versions import LocalArtifacts
 from support.data_folder import ASK, World, events_of, over, run_async, submit, waiting
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
@@ -95,7 +95,7 @@ def test_nothing_changes_while_the_files_of_a_live_process_are_saved(
     for owner, name in (
         (Workspace, "save_between_turns"),
         (Workspace, "begin_live_turn"),
-        (Versions, "record"),
+        (LocalArtifacts, "record"),
     ):
         monkeypatch.setattr(owner, name, watched(getattr(owner, name), seen))
     skill = world.skill([ASK], [LAST], output=ANY)

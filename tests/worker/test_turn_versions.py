@@ -8,7 +8,7 @@ import pytest
 
 from askback.app import App
 from askback.core.runs import InheritedFiles, Origin, RunState
-from askback.workspace.versions import Versions
+from askback.workspace.versions import LocalArtifacts
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 DONE = {"finish": {"colour": "red"}}
@@ -19,7 +19,7 @@ def wrote(text: str, name: str = "plan.md") -> dict[str, object]:
 
 
 def turns(app: App, run_id: str) -> dict[str, list[int]]:
-    index = Versions(app.workspaces.of(run_id)).index()
+    index = LocalArtifacts(app.workspaces.of(run_id)).index()
     return {path: [each.turn for each in known] for path, known in index.items()}
 
 

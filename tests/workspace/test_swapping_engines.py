@@ -30,11 +30,11 @@ from askback.fs.regular import open_below
 from askback.fs.repositories import identities
 from askback.process.guardian.usage import Walk
 from askback.workspace.layout import Workspace
-from askback.workspace.run_objects import StoredRun
+from askback.workspace.run_objects import RunObjects
 from askback.workspace.sign_ins import remove_copies
 from askback.workspace.snapshots import HomeChangedWhileSaving, begin_live_turn, begin_turn, save_between_turns
-from askback.workspace.turn_artifacts import keep_artifacts
-from askback.workspace.versions import Versions
+from askback.workspace.turn_artifacts import store_artifacts
+from askback.workspace.versions import LocalArtifacts
 from askback.workspace.workdir_record import WorkdirRecord
 from askback.workspace.workspaces import Workspaces
 from support.swapping import EXCHANGER
@@ -174,7 +174,7 @@ def list_artifacts(arena: Arena, artifacts: Path, number: int) -> None:
 
 
 def bundle_artifacts(arena: Arena, artifacts: Path, number: int) -> None:
-    bundle, content = Workspace(arena.run).bundle(1 << 30), io.BytesIO()
+    bundle, content = LocalArtifacts(Workspace(arena.run)).bundle(1 << 30), io.BytesIO()
     while (piece := bundle.next_piece()) is not None:
         content.write(piece)
     with zipfile.ZipFile(content) as archive:
@@ -183,13 +183,13 @@ def bundle_artifacts(arena: Arena, artifacts: Path, number: int) -> None:
 
 
 def record_versions(arena: Arena, artifacts: Path, number: int) -> None:
-    Versions(Workspace(arena.run)).record(number)
+    LocalArtifacts(Workspace(arena.run)).record(number)
 
 
-def store_artifacts(arena: Arena, artifacts: Path, number: int) -> None:
+def store_all_artifacts(arena: Arena, artifacts: Path, number: int) -> None:
     (arena.out / "store").mkdir()
-    workspace = Workspace(arena.run, stored=StoredRun(arena.files, "r1"))
-    keep_artifacts(workspace, f"{number:03d}-001")
+    workspace = Workspace(arena.run, objects=RunObjects(arena.files, "r1"))
+    store_artifacts(workspace, f"{number:03d}-001")
 
 
 def collect_from_a_users_folder(arena: Arena, artifacts: Path, number: int) -> None:
@@ -252,7 +252,7 @@ OPERATIONS: dict[Operation, str] = {
     list_artifacts: ARTIFACTS,
     bundle_artifacts: ARTIFACTS,
     record_versions: ARTIFACTS,
-    store_artifacts: ARTIFACTS,
+    store_all_artifacts: ARTIFACTS,
     collect_from_a_users_folder: WORKDIR,
     open_a_file: HOME,
     measure_a_run: HOME,

@@ -10,6 +10,7 @@ import pytest
 
 from askback.fs.beneath import remove_tree
 from askback.workspace.layout import Workspace
+from askback.workspace.versions import LocalArtifacts
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_artifacts_are_listed_however_deep_they_lie(tmp_path: Path) -> None:
         (workspace.artifacts_path / deep / "file").write_text("deep")
         (workspace.artifacts_path / "b").write_text("b")
         assert [each.path for each in workspace.artifacts()] == ["b", f"{deep}/file"]
-        pieces = iter(workspace.bundle(1 << 20).next_piece, None)
+        pieces = iter(LocalArtifacts(workspace).bundle(1 << 20).next_piece, None)
         with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
             assert archive.namelist() == ["b", f"{deep}/file"]
     finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.fs.copies import extents
-from askback.fs.walk import READABLE, EntryReplaced, Folder, Tree, closing, open_file, open_tree, read_link
+from askback.fs.walk import READABLE, EntryReplaced, FileState, Folder, Tree, closing, open_file, open_tree, read_link
 
 END = "askback.end"
 """The last entry: an archive without it was cut off."""
@@ -26,8 +26,6 @@ _PIECE = 1 << 20
 _BLOCK = tarfile.BLOCKSIZE
 _MAX_EXTENTS = 10_000
 """A file with more parts than this is packed with its holes as zeros."""
-
-State = tuple[int, int, int]
 
 
 class ArchiveRefused(Exception):
@@ -90,7 +88,7 @@ class _Packing:
         self._checkpoint = checkpoint
         self._entries = 0
         self._bytes = 0
-        self._seen: dict[str, dict[str, State]] = {}
+        self._seen: dict[str, dict[str, FileState]] = {}
         """What the files of each folder were when they were packed."""
 
     def add(self, path: str) -> None:
@@ -155,8 +153,8 @@ class _Packing:
         with closing(opened) as file:
             status = os.fstat(file)
             self._pack_content(file, path, status)
-            _check_same(_state(status), os.fstat(file), path)
-        self._seen.setdefault(folder.path, {})[name] = _state(status)
+            _check_same(FileState.of(status), os.fstat(file), path)
+        self._seen.setdefault(folder.path, {})[name] = FileState.of(status)
 
     def _pack_content(self, file: int, path: str, status: os.stat_result) -> None:
         parts = _data_ranges(file, status)
@@ -220,10 +218,6 @@ def _index(parts: Sequence[tuple[int, int]], size: int) -> bytes:
     return text.encode() + bytes(-len(text) % _BLOCK)
 
 
-def _check_same(before: State, now: os.stat_result, path: str) -> None:
-    if _state(now) != before:
+def _check_same(before: FileState, now: os.stat_result, path: str) -> None:
+    if FileState.of(now) != before:
         raise TreeChangedWhilePacking(f"{path} was written to")
-
-
-def _state(status: os.stat_result) -> State:
-    return status.st_ino, status.st_size, status.st_ctime_ns

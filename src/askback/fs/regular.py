@@ -50,3 +50,12 @@ def open_below(base: Path, path: str) -> BinaryIO | None:
         raise_if_temporary(fault)
         return None
     return None if found is None else os.fdopen(found, "rb")
+
+
+def read_below(base: Path, path: str, max_bytes: int) -> bytes | None:
+    """The content of a file in `base`, opened as by `open_below`; of a larger one, its first `max_bytes` and one more."""
+    file = open_below(base, path)
+    if file is None:
+        return None
+    with file:
+        return file.read(max_bytes + 1)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -30,6 +31,26 @@ _MAX_OPEN = 64
 """How many folders of one tree are open at a time."""
 _MAX_PATH = 4096
 """Characters of a path below the top. It bounds the depth, and with it the memory for all paths of a tree."""
+
+
+class FileState(NamedTuple):
+    """A file is unchanged if its state is: every write sets `changed_ns`, which no program can choose.
+
+    Another machine has other values for `changed_ns` and `inode`: there, `portable` is compared.
+    """
+
+    size: int
+    modified_ns: int
+    changed_ns: int = 0
+    inode: int = 0
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+    @property
+    def portable(self) -> FileState:
+        return FileState(self.size, self.modified_ns)
 
 
 class EntryReplaced(FileNotFoundError):

@@ -58,8 +58,8 @@ from askback.workspace.artifacts import (
     page_of,
 )
 from askback.workspace.run_objects import FilesElsewhere
-from askback.workspace.turn_artifacts import RunArtifacts, StoredArtifacts, artifacts_of, has_artifacts_of
-from askback.workspace.versions import Version, with_turns
+from askback.workspace.turn_artifacts import TurnArtifacts, artifacts_of, has_artifacts_of
+from askback.workspace.versions import ArtifactView, Version, with_turns
 from askback.workspace.workdir_record import WorkdirRecord
 from askback.workspace.workspaces import Workspaces
 
@@ -345,7 +345,7 @@ class Service:
         run = await self.store.get(run_id)
         turn = run.attempt_number if run.state is RunState.RUNNING else None
 
-        def look(checkpoint: Checkpoint) -> tuple[RunArtifacts, ArtifactPage]:
+        def look(checkpoint: Checkpoint) -> tuple[ArtifactView, ArtifactPage]:
             view = self._artifacts_of(run)
             page = page_of(bounded(view.artifacts(checkpoint)), after, limit, max_names)
             return view, replace(page, items=with_turns(view.index(), page.items, turn))
@@ -357,12 +357,12 @@ class Service:
         named = await self.pools.files.run(lambda: [replace(each, path=shown(each.path)) for each in page.items])
         return replace(page, items=named)
 
-    async def _shown_names(self, run: Run, view: RunArtifacts) -> Callable[[str], str] | None:
+    async def _shown_names(self, run: Run, view: ArtifactView) -> Callable[[str], str] | None:
         """How the names of its files are shown; None: as they are.
 
         At the end of a turn, a file whose name contains a secret gets another name. Until then its name is masked.
         """
-        if run.state.final or isinstance(view, StoredArtifacts):
+        if run.state.final or isinstance(view, TurnArtifacts):
             return None
         return (await self.secrets.redactor(self.store, run)).text
 
@@ -380,20 +380,20 @@ class Service:
             raise Invalid(RefusalCode.INPUT_INVALID, f"the last turn of run {run_id} is {had}", missing)
         return await self.pools.files.run(self._diff, run, path, from_turn, to_turn)
 
-    def _artifacts_of(self, run: Run) -> RunArtifacts:
+    def _artifacts_of(self, run: Run) -> ArtifactView:
         """Call it in a thread. Raises `FilesElsewhere`."""
         workspace = self._workspaces.of(run.id)
         if run.ended_unstored and not has_artifacts_of(workspace):
             raise FilesElsewhere(run.id)
         return artifacts_of(workspace)
 
-    def _opened(self, run_id: str, path: str, view: RunArtifacts) -> BinaryIO:
+    def _opened(self, run_id: str, path: str, view: ArtifactView) -> BinaryIO:
         opened = view.open(path)
         if opened is None:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
         return opened
 
-    def _history(self, run: Run, path: str) -> tuple[RunArtifacts, Sequence[Version]]:
+    def _history(self, run: Run, path: str) -> tuple[ArtifactView, Sequence[Version]]:
         view = self._artifacts_of(run)
         known = view.index().get(path, ())
         if not known:
@@ -418,7 +418,7 @@ class Service:
         """All artifacts as one zip file, produced piece by piece on demand."""
         run, pool = await self.store.get(run_id), self.pools.zipping
 
-        def look(checkpoint: Checkpoint) -> tuple[RunArtifacts, Bundle]:
+        def look(checkpoint: Checkpoint) -> tuple[ArtifactView, Bundle]:
             view = self._artifacts_of(run)
             return view, view.bundle(max_bytes, checkpoint)
 

@@ -16,7 +16,7 @@ from askback.core.errors import NotFound
 from askback.process.locks import FileLock
 from askback.store.base import Store
 from askback.worker.turn.prepare import turn_name
-from askback.workspace.turn_artifacts import keep_earlier
+from askback.workspace.turn_artifacts import store_earlier
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class EarlierRuns:
             # Another program on this data folder is storing it, or removes it.
             return False
         try:
-            await self._pools.turns.run(keep_earlier, workspace, turn_name(run), admitted=True)
+            await self._pools.turns.run(store_earlier, workspace, turn_name(run), admitted=True)
             await self._store.get(run_id)
         except NotFound:
             # It was deleted meanwhile.

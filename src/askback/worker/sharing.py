@@ -30,7 +30,7 @@ from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.layout import Workspace
 from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.snapshots import HomeLost
-from askback.workspace.turn_artifacts import keep_artifacts
+from askback.workspace.turn_artifacts import store_artifacts
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class Sharing:
         else:
             self._store_package(run.skill.digest)
         if run.epoch:
-            keep_artifacts(workspace, turn_name(run))
+            store_artifacts(workspace, turn_name(run))
 
     def _store_installed(self) -> None:
         for skill in self._library.installed():

@@ -19,7 +19,7 @@ from typing import BinaryIO, Self, cast
 
 from askback.background.pools import Checkpoint, Pool, unchecked
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
-from askback.fs.walk import Folder, open_tree
+from askback.fs.walk import FileState, Folder, open_tree
 
 ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
@@ -52,6 +52,10 @@ class Artifact:
     """The turn that changed it last, if that is known."""
     comparable: bool = False
     """Whether two versions of it can be compared."""
+
+    @property
+    def state(self) -> FileState:
+        return FileState(self.size, self.modified_ns, self.changed_ns)
 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:

@@ -34,12 +34,12 @@ from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyRules, TreeCopy, copy_plain_tree
-from askback.fs.regular import open_below
+from askback.fs.regular import open_below, read_below
 from askback.fs.walk import matching
 from askback.workspace import snapshots
-from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, Bundle, artifacts_in, bundle_of
+from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, artifacts_in
 from askback.workspace.manifests import ForkPoints
-from askback.workspace.run_objects import StoredRun
+from askback.workspace.run_objects import RunObjects
 from askback.workspace.sign_ins import remove_copies
 
 SKILL_DIR = "skill"
@@ -54,16 +54,16 @@ class Workspace:
         root: Path,
         sign_ins: Sequence[str] = (),
         fork_points: int = 0,
-        stored: StoredRun | None = None,
+        objects: RunObjects | None = None,
         database: str | None = None,
     ) -> None:
-        """`stored`: what every machine has of the run; None if all of it is here.
+        """`objects`: what every machine has of the run; None if all of it is here.
 
         `database`: the id of a database that other machines use as well; None if no other machine deletes its runs.
         """
         self.root = root
         self._database = database
-        self.stored = stored
+        self.objects = objects
         self.most_fork_points = fork_points
         self.sign_ins = sign_ins
         """The sign-in files of all engines, relative to the home."""
@@ -229,12 +229,8 @@ class Workspace:
     def rewrite_in_home(self, pattern: str, old: str, new: str) -> None:
         """Replace a text in the files that match a pattern, in a home that no process uses yet."""
         for name in matching(self.home, pattern):
-            file = open_below(self.home, name)
-            if file is None:
-                continue
-            with file:
-                content = file.read(_MAX_REWRITTEN + 1)
-            if len(content) <= _MAX_REWRITTEN and old.encode() in content:
+            content = read_below(self.home, name, _MAX_REWRITTEN)
+            if content is not None and len(content) <= _MAX_REWRITTEN and old.encode() in content:
                 beneath.write(self.home, name, content.replace(old.encode(), new.encode()), durable=True)
 
     def present_in_home(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -279,8 +275,8 @@ class Workspace:
         """
         name = f"{INPUTS_DIR}/{key}/{source.name}"
         self._put_input(source, name)
-        if self.stored is not None:
-            self.stored.add_input(name, source)
+        if self.objects is not None:
+            self.objects.add_input(name, source)
         return name
 
     def _put_input(self, source: Path, name: str) -> None:
@@ -289,8 +285,8 @@ class Workspace:
 
     def fetch_inputs(self) -> None:
         """Fetch the input files that were staged on other machines."""
-        if self.stored is not None:
-            self.stored.fetch_inputs(self._has_input, self._put_input)
+        if self.objects is not None:
+            self.objects.fetch_inputs(self._has_input, self._put_input)
 
     def _has_input(self, name: str) -> bool:
         opened = self.open_work(name)
@@ -302,9 +298,9 @@ class Workspace:
         """Remove a staged file that is not used after all."""
         with suppress(OSError):
             beneath.remove(self.root, self._below(self.cwd / INPUTS_DIR / key))
-        if self.stored is not None:
+        if self.objects is not None:
             with suppress(Unavailable):
-                self.stored.drop_inputs([f"{INPUTS_DIR}/{key}/{name}"])
+                self.objects.drop_inputs([f"{INPUTS_DIR}/{key}/{name}"])
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
         self._write(self.home, files)
@@ -355,7 +351,3 @@ class Workspace:
         """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
         work = self._below(self.cwd)
         beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")
-
-    def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        """All artifacts as one zip."""
-        return bundle_of(self.artifacts(checkpoint), self.open_artifact, max_bytes)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from askback.fs.copies import CopyRefused, TreeCopy, stays_inside
+from askback.fs.walk import FileState
 
 _FORMAT = 1
 _NAME = "manifest.json"
@@ -40,13 +41,8 @@ class SavedFile(NamedTuple):
     inode: int
 
     def is_still(self, status: os.stat_result) -> bool:
-        return self.ctime_ns != 0 and (self.mode, self.size, self.mtime_ns, self.ctime_ns, self.inode) == (
-            stat.S_IMODE(status.st_mode),
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            status.st_ino,
-        )
+        saved = FileState(self.size, self.mtime_ns, self.ctime_ns, self.inode)
+        return self.ctime_ns != 0 and (self.mode, saved) == (stat.S_IMODE(status.st_mode), FileState.of(status))
 
 
 class SavedFolder(NamedTuple):

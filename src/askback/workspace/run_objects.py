@@ -44,7 +44,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class StoredRun:
+class RunObjects:
     """Every method waits for the store, and raises `Unavailable` if it cannot be used."""
 
     def __init__(self, files: Files, run_id: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from askback.core.renewals import MAX_BYTES, Renewal, RenewalRefused, merge
 from askback.fs import beneath
 from askback.fs.atomic import locked, write_private
-from askback.fs.regular import open_below
+from askback.fs.regular import read_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +115,7 @@ def _read(path: Path) -> bytes | None:
 
 def _read_copy(home: Path, name: str) -> bytes | None:
     """A file in an engine's home may be anything: a link to keys, a pipe, an endless file."""
-    file = open_below(home.parent, f"{home.name}/{name}")
-    if file is None:
-        return None
-    with file:
-        return file.read(MAX_BYTES + 1)
+    return read_below(home.parent, f"{home.name}/{name}", MAX_BYTES)
 
 
 def _digest(content: bytes) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.fs import beneath
 from askback.fs.copies import Cloner
-from askback.fs.walk import READABLE, WRITABLE, Listing, Tree, closing, list_tree, open_tree, read_link
+from askback.fs.walk import READABLE, WRITABLE, FileState, Listing, Tree, closing, list_tree, open_tree, read_link
 from askback.workspace.manifests import (
     ForkPoints,
     Manifest,
@@ -321,9 +321,9 @@ def _changed(before: Listing, after: Listing) -> list[str]:
 
 def _states(listing: Listing) -> dict[str, tuple[int, ...]]:
     """What tells that an entry was written or replaced. The times of a folder change with each entry."""
-    entries = {path: (each.st_ino, each.st_size, each.st_ctime_ns) for path, each in listing.files.items()}
     others = listing.folders | listing.links | listing.specials
-    return entries | {path: (each.st_ino, stat.S_IFMT(each.st_mode)) for path, each in others.items()}
+    states: dict[str, tuple[int, ...]] = {path: FileState.of(each) for path, each in listing.files.items()}
+    return states | {path: (each.st_ino, stat.S_IFMT(each.st_mode)) for path, each in others.items()}
 
 
 def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:

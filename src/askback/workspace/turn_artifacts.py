@@ -28,12 +28,13 @@ from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import write_or_skip
 from askback.fs.regular import open_below
+from askback.fs.walk import FileState
 from askback.process.locks import is_held
 from askback.process.tree import boot_id
-from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, Bundle, bundle_of
+from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact
 from askback.workspace.layout import Workspace
-from askback.workspace.run_objects import StoredRun
-from askback.workspace.versions import MAX_FILE, Index, Version, Versions, text_of
+from askback.workspace.run_objects import RunObjects
+from askback.workspace.versions import ArtifactView, Index, LocalArtifacts, Version, stored_content
 
 MAX_STORED = 20_000_000_000
 """Bytes of all artifacts. A hole counts like data, because all of a file is read."""
@@ -55,9 +56,9 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     changed_ns: int = 0
     """Which nobody can set, unlike `modified_ns`."""
 
-    def is_of(self, artifact: Artifact) -> bool:
-        now = (artifact.size, artifact.modified_ns, artifact.changed_ns)
-        return (self.size, self.modified_ns, self.changed_ns) == now
+    @property
+    def state(self) -> FileState:
+        return FileState(self.size, self.modified_ns, self.changed_ns)
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,42 +66,16 @@ class _List(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, tuple[Version, ...]] = {}
 
 
-class ArtifactsHere:
-    """The artifacts in the folder of the run."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._versions = Versions(workspace)
-
-    def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-        return self._workspace.artifacts(checkpoint)
-
-    def open(self, path: str) -> BinaryIO | None:
-        return self._workspace.open_artifact(path)
-
-    def index(self) -> Index:
-        return self._versions.index()
-
-    def text(self, version: Version | None) -> str | None:
-        return self._versions.text(version)
-
-    def text_now(self, path: str) -> str | None:
-        return self._versions.text_now(path)
-
-    def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        return self._workspace.bundle(max_bytes, checkpoint)
-
-
-class StoredArtifacts:
+class TurnArtifacts(ArtifactView):
     """The artifacts as they were at the end of a turn."""
 
-    def __init__(self, stored: StoredRun, kept: _List) -> None:
-        self._stored = stored
-        self._kept = kept
-        self._by_path = {each.path: each for each in kept.files}
+    def __init__(self, objects: RunObjects, listed: _List) -> None:
+        self._objects = objects
+        self._listed = listed
+        self._by_path = {each.path: each for each in listed.files}
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-        for each in self._kept.files:
+        for each in self._listed.files:
             yield Artifact(path=each.path, size=each.size, modified_ns=each.modified_ns)
 
     def open(self, path: str) -> BinaryIO | None:
@@ -108,85 +83,59 @@ class StoredArtifacts:
         if found is None:
             return None
         try:
-            return self._stored.open(_content(found.digest))
+            return self._objects.open(_content(found.digest))
         except FileMissing:
             return None
 
     def index(self) -> Index:
-        return self._kept.versions
+        return self._listed.versions
 
-    def text(self, version: Version | None) -> str | None:
-        return stored_text(self._stored, version)
-
-    def text_now(self, path: str) -> str | None:
-        file = self.open(path)
-        if file is None:
-            return ""
-        with file:
-            content = file.read(MAX_FILE + 1)
-        return text_of(content) if len(content) <= MAX_FILE else None
-
-    def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
-        return bundle_of(self.artifacts(checkpoint), self.open, max_bytes)
+    def content(self, digest: str) -> bytes | None:
+        return stored_content(self._objects, digest)
 
 
-RunArtifacts = ArtifactsHere | StoredArtifacts
-
-
-def artifacts_of(workspace: Workspace) -> RunArtifacts:
+def artifacts_of(workspace: Workspace) -> ArtifactView:
     """Those in the folder of the run, unless another machine has stored newer ones."""
-    stored = workspace.stored
-    if stored is None or is_held(workspace.lock_path):
-        return ArtifactsHere(workspace)
-    newest = _newest(stored)
+    objects = workspace.objects
+    if objects is None or is_held(workspace.lock_path):
+        return LocalArtifacts(workspace)
+    newest = _newest(objects)
     if newest is None or newest == _noted(workspace):
-        return ArtifactsHere(workspace)
-    return StoredArtifacts(stored, _read(stored, newest))
+        return LocalArtifacts(workspace)
+    return TurnArtifacts(objects, _read(objects, newest))
 
 
 def has_artifacts_of(workspace: Workspace) -> bool:
     """Whether this machine or the file store can know the artifacts of a run whose last turn may not be stored."""
-    stored = workspace.stored
-    return stored is None or workspace.root.is_dir() or _newest(stored) is not None
-
-
-def stored_text(stored: StoredRun, version: Version | None) -> str | None:
-    """As `Versions.text`, of the stored contents."""
-    if version is None or version.removed:
-        return ""
-    if not version.kept or version.digest is None:
-        return None
-    try:
-        return text_of(stored.get(_content(version.digest), MAX_FILE))
-    except FileMissing:
-        return None
+    objects = workspace.objects
+    return objects is None or workspace.root.is_dir() or _newest(objects) is not None
 
 
 # At the end of a turn.
 
 
-def keep_artifacts(
+def store_artifacts(
     workspace: Workspace, turn: str, *, max_bytes: int = MAX_STORED, checkpoint: Checkpoint = unchecked
 ) -> int:
     """Store the artifacts and the raw output of a turn. `turn` is its name, such as `002-003`: number and epoch.
 
     Returns how many files were left out, because all together have more than `max_bytes`, or too long paths.
     """
-    stored = workspace.stored
-    if stored is None:
+    objects = workspace.objects
+    if objects is None:
         return 0
-    _keep_raw_output(stored, workspace, turn)
-    versions = Versions(workspace)
-    if versions.is_empty():
+    _store_raw_output(objects, workspace, turn)
+    local = LocalArtifacts(workspace)
+    if local.is_empty():
         return 0
-    newest = _newest(stored)
-    before = _List() if newest is None else _read(stored, newest)
+    newest = _newest(objects)
+    before = _List() if newest is None else _read(objects, newest)
     fitting, left_out = _fitting(itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED), max_bytes)
     with _folder_of_copies(workspace) as copies, ThreadPoolExecutor(_AT_ONCE) as pool:
-        keeping = _Keeping(stored, workspace, before, copies, checkpoint)
-        files = tuple(each for each in pool.map(keeping.keep, fitting) if each is not None)
-    made = _List(files=files, versions=dict(_listed(versions.index())))
-    stored.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
+        uploader = _ArtifactUploader(objects, workspace, before, copies, checkpoint)
+        files = tuple(each for each in pool.map(uploader.upload, fitting) if each is not None)
+    made = _List(files=files, versions=dict(_listed(local.index())))
+    objects.put(f"artifacts/{turn}.json", msgspec.json.encode(made), replace=True)
     write_private(workspace.root / _NOTE, f"{boot_id()} {turn}".encode())
     return left_out
 
@@ -225,36 +174,36 @@ def _folder_of_copies(workspace: Workspace) -> Iterator[Path]:
             workspace.storing.rmdir()
 
 
-def keep_earlier(workspace: Workspace, turn: str) -> None:
+def store_earlier(workspace: Workspace, turn: str) -> None:
     """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
-    stored = workspace.stored
-    if stored is None or _newest(stored) == turn:
+    objects = workspace.objects
+    if objects is None or _newest(objects) == turn:
         return
     for name in sorted({Path(path).name.partition(".")[0] for path in workspace.raw_output("*-*")}):
-        _keep_raw_output(stored, workspace, name)
-    keep_artifacts(workspace, turn)
-    if _newest(stored) is None:
-        stored.put(f"artifacts/{turn}.json", msgspec.json.encode(_List()), replace=True)
+        _store_raw_output(objects, workspace, name)
+    store_artifacts(workspace, turn)
+    if _newest(objects) is None:
+        objects.put(f"artifacts/{turn}.json", msgspec.json.encode(_List()), replace=True)
 
 
-class _Keeping:
+class _ArtifactUploader:
     """Stores the contents that are not stored yet. Its methods are called in several threads."""
 
     def __init__(
-        self, stored: StoredRun, workspace: Workspace, before: _List, copies: Path, checkpoint: Checkpoint
+        self, objects: RunObjects, workspace: Workspace, before: _List, copies: Path, checkpoint: Checkpoint
     ) -> None:
-        self._stored = stored
+        self._objects = objects
         self._workspace = workspace
         self._copies = copies
         self._checkpoint = checkpoint
         self._known = {each.path: each for each in before.files}
         self._digests = {each.digest for each in before.files}
 
-    def keep(self, artifact: Artifact) -> _File | None:
+    def upload(self, artifact: Artifact) -> _File | None:
         """None if the file was removed meanwhile."""
         self._checkpoint()
         known = self._known.get(artifact.path)
-        if known is not None and known.is_of(artifact):
+        if known is not None and known.state == artifact.state:
             return known
         file = self._workspace.open_artifact(artifact.path)
         if file is None:
@@ -291,11 +240,11 @@ class _Keeping:
 
     def _put(self, digest: str, content: bytes | Path) -> None:
         if digest not in self._digests:
-            self._stored.put(_content(digest), content)
+            self._objects.put(_content(digest), content)
             self._digests.add(digest)
 
 
-def _keep_raw_output(stored: StoredRun, workspace: Workspace, turn: str) -> None:
+def _store_raw_output(objects: RunObjects, workspace: Workspace, turn: str) -> None:
     import zstandard
 
     paths = workspace.raw_output(turn)
@@ -311,7 +260,7 @@ def _keep_raw_output(stored: StoredRun, workspace: Workspace, turn: str) -> None
                     with file:
                         archive.addfile(archive.gettarinfo(arcname=Path(path).name, fileobj=file), file)
         packed.flush()
-        stored.put(f"turns/{turn}.tar.zst", Path(packed.name), replace=True)
+        objects.put(f"turns/{turn}.tar.zst", Path(packed.name), replace=True)
 
 
 # Lists.
@@ -321,9 +270,9 @@ def _content(digest: str) -> str:
     return f"contents/{digest}"
 
 
-def _newest(stored: StoredRun) -> str | None:
+def _newest(objects: RunObjects) -> str | None:
     """The name of the last turn whose end is stored. After a restart, that of the higher epoch."""
-    names = [found for name in stored.names("artifacts") if (found := _LIST.fullmatch(name))]
+    names = [found for name in objects.names("artifacts") if (found := _LIST.fullmatch(name))]
     last = max(names, key=lambda found: (int(found[1]), int(found[2])), default=None)
     return None if last is None else last[0].removesuffix(".json")
 
@@ -336,9 +285,9 @@ def _noted(workspace: Workspace) -> str | None:
     return turn if boot == boot_id() else None
 
 
-def _read(stored: StoredRun, name: str) -> _List:
+def _read(objects: RunObjects, name: str) -> _List:
     try:
-        return msgspec.json.decode(stored.get(f"artifacts/{name}.json", _MAX_LIST), type=_List)
+        return msgspec.json.decode(objects.get(f"artifacts/{name}.json", _MAX_LIST), type=_List)
     except (FileMissing, msgspec.MsgspecError, UnicodeDecodeError):
         # The run is being deleted.
         return _List()

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import msgspec
 
@@ -19,10 +21,11 @@ from askback.background.pools import Checkpoint, unchecked
 from askback.blobs.base import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
-from askback.fs.regular import open_below
-from askback.fs.walk import open_tree
-from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, page_of
+from askback.fs.regular import read_below
+from askback.fs.walk import FileState, open_tree
+from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, Bundle, bundle_of, page_of
 from askback.workspace.layout import Workspace
+from askback.workspace.run_objects import RunObjects
 
 MAX_FILE = 1_000_000
 """Larger files are not read: their versions have no digest and no content."""
@@ -52,34 +55,77 @@ class Version:
     """Whether the file no longer existed."""
 
     def is_of(self, artifact: Artifact) -> bool:
-        return not self.removed and (self.size, self.modified_ns) == (artifact.size, artifact.modified_ns)
+        return not self.removed and FileState(self.size, self.modified_ns) == artifact.state.portable
 
     def has_content_of(self, other: Version) -> bool:
         return self.removed == other.removed and self.digest == other.digest and (self.removed or bool(self.digest))
-
-    @property
-    def comparable(self) -> bool:
-        return self.kept or self.removed
 
 
 Index = Mapping[str, tuple[Version, ...]]
 
 
-class Versions:
-    """The versions of the files of one run."""
+class ArtifactView(ABC):
+    """The artifacts of a run at one moment, with their versions."""
+
+    @abstractmethod
+    def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]: ...
+
+    @abstractmethod
+    def open(self, path: str) -> BinaryIO | None: ...
+
+    @abstractmethod
+    def index(self) -> Index:
+        """The versions of every file by path, oldest first. Empty if there are none, or if they cannot be read."""
+
+    @abstractmethod
+    def content(self, digest: str) -> bytes | None:
+        """The content of a version; None if there is none."""
+
+    def text(self, version: Version | None) -> str | None:
+        """The content of a version. Empty if the file did not exist; None if the content is not stored."""
+        if version is None or version.removed:
+            return ""
+        content = self.content(version.digest) if version.kept and version.digest is not None else None
+        return None if content is None else text_of(content)
+
+    def text_now(self, path: str) -> str | None:
+        """The content of the file as it is. None if it is not text, or too large."""
+        file = self.open(path)
+        if file is None:
+            return ""
+        with file:
+            content = file.read(MAX_FILE + 1)
+        return text_of(content) if len(content) <= MAX_FILE else None
+
+    def bundle(self, max_bytes: int, checkpoint: Checkpoint = unchecked) -> Bundle:
+        """All artifacts as one zip."""
+        return bundle_of(self.artifacts(checkpoint), self.open, max_bytes)
+
+
+def stored_content(objects: RunObjects, digest: str) -> bytes | None:
+    """The content of a text file that any machine has recorded."""
+    try:
+        return objects.get(f"contents/{digest}", MAX_FILE)
+    except FileMissing:
+        return None
+
+
+class LocalArtifacts(ArtifactView):
+    """The artifacts in the folder of the run."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
+    def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
+        return self._workspace.artifacts(checkpoint)
+
+    def open(self, path: str) -> BinaryIO | None:
+        return self._workspace.open_artifact(path)
+
     def index(self) -> Index:
-        """The versions of every file by path, oldest first. Empty if there are none, or if they cannot be read."""
-        file = open_below(self._workspace.root, _INDEX)
-        if file is None:
-            return {}
-        with file:
-            content = file.read(_MAX_INDEX + 1)
+        content = read_below(self._workspace.root, _INDEX, _MAX_INDEX)
         try:
-            return msgspec.json.decode(content, type=dict[str, tuple[Version, ...]])
+            return {} if content is None else msgspec.json.decode(content, type=dict[str, tuple[Version, ...]])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
 
@@ -130,37 +176,12 @@ class Versions:
         if not self.index():
             self.record(turn, checkpoint)
 
-    def text(self, version: Version | None) -> str | None:
-        """The content of a version. Empty if the file did not exist; None if the content is not kept."""
-        if version is None or version.removed:
-            return ""
-        if not version.kept or version.digest is None:
-            return None
-        file = open_below(self._workspace.root, f"{_FOLDER}/{version.digest}")
-        if file is None:
-            return self._stored_text(version.digest)
-        with file:
-            content = file.read(MAX_FILE + 1)
-        return text_of(content) if hashlib.sha256(content).hexdigest() == version.digest else None
-
-    def _stored_text(self, digest: str) -> str | None:
-        """Of a version that another machine has recorded."""
-        stored = self._workspace.stored
-        if stored is None:
-            return None
-        try:
-            return text_of(stored.get(f"contents/{digest}", MAX_FILE))
-        except FileMissing:
-            return None
-
-    def text_now(self, path: str) -> str | None:
-        """The content of the file as it is. None if it is not text, or too large."""
-        file = self._workspace.open_artifact(path)
-        if file is None:
-            return ""
-        with file:
-            content = file.read(MAX_FILE + 1)
-        return text_of(content) if len(content) <= MAX_FILE else None
+    def content(self, digest: str) -> bytes | None:
+        content = read_below(self._workspace.root, f"{_FOLDER}/{digest}", MAX_FILE)
+        if content is None:
+            objects = self._workspace.objects
+            return None if objects is None else stored_content(objects, digest)
+        return content if hashlib.sha256(content).hexdigest() == digest else None
 
 
 class _Recording:
@@ -246,7 +267,7 @@ def with_turns(index: Index, artifacts: Iterable[Artifact], current: int | None)
 
 
 def _with_turn(artifact: Artifact, known: Sequence[Version], current: int | None) -> Artifact:
-    comparable = sum(version.comparable for version in known)
+    comparable = sum(version.kept or version.removed for version in known)
     if known and known[-1].is_of(artifact):
         return replace(artifact, turn=known[-1].turn, comparable=comparable > 1 and known[-1].kept)
     return replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE)

@@ -36,8 +36,9 @@ from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
-from askback.fs.regular import open_below
+from askback.fs.regular import open_below, read_below
 from askback.fs.repositories import identities
+from askback.fs.walk import FileState
 from askback.process.child import NotStarted, Printed, Starter, call
 from askback.process.isolation import ResourceLimits
 from askback.workspace.artifacts import ARTIFACTS_DIR, MAX_LISTED, Artifact, artifacts_in
@@ -77,7 +78,7 @@ class WorkdirRecord:
         kept: set[str] = set()
         for artifact in itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED):
             checkpoint()
-            if found.get(artifact.path) != (artifact.size, artifact.modified_ns):
+            if found.get(artifact.path) != artifact.state.portable[:2]:
                 kept.add(artifact.path)
                 self._copy(workdir, artifact, copying)
         for copy in list(self._workspace.artifacts(checkpoint)):
@@ -103,7 +104,7 @@ class WorkdirRecord:
         status = beneath.status_of(self._workspace.root, self._copy_of(artifact.path))
         if status is None or not stat.S_ISREG(status.st_mode):
             return False
-        return (status.st_size, status.st_mtime_ns) == (artifact.size, artifact.modified_ns)
+        return FileState.of(status).portable == artifact.state.portable
 
     def _copy_of(self, path: str) -> str:
         return f"{self._workspace.artifacts_path.relative_to(self._workspace.root).as_posix()}/{path}"
@@ -134,13 +135,9 @@ class WorkdirRecord:
     # Files.
 
     def _read(self, name: str, kind: type[T]) -> T | None:
-        file = open_below(self._workspace.root, name)
-        if file is None:
-            return None
-        with file:
-            content = file.read(_MAX_BYTES + 1)
+        content = read_below(self._workspace.root, name, _MAX_BYTES)
         try:
-            return msgspec.json.decode(content, type=kind)
+            return None if content is None else msgspec.json.decode(content, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 

@@ -23,7 +23,7 @@ from askback.fs.beneath import remove_tree
 from askback.fs.walk import open_tree
 from askback.process.locks import FileLock, is_held
 from askback.workspace.layout import Workspace
-from askback.workspace.run_objects import StoredRun
+from askback.workspace.run_objects import RunObjects
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ class Workspaces:
         if known is None:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
-            stored = self._stored(run_id)
-            known = Workspace(_below(self._root, run_id), self._sign_ins, self._fork_points, stored, self._database)
+            objects = self._objects(run_id)
+            known = Workspace(_below(self._root, run_id), self._sign_ins, self._fork_points, objects, self._database)
             self._latest[run_id] = known
         return known
 
@@ -78,8 +78,8 @@ class Workspaces:
         if folder.is_dir():
             self._disk.sync(folder)
 
-    def _stored(self, run_id: str) -> StoredRun | None:
-        return None if self._files is None else StoredRun(self._files, run_id)
+    def _objects(self, run_id: str) -> RunObjects | None:
+        return None if self._files is None else RunObjects(self._files, run_id)
 
     def run_ids(self) -> list[str]:
         """The runs that have a folder on this machine."""
@@ -107,8 +107,8 @@ class Workspaces:
 
     def remove_stored(self, run_id: str) -> None:
         """Remove the stored files of a run. Raises `Unavailable` if the store cannot be used."""
-        if (stored := self._stored(run_id)) is not None:
-            stored.remove()
+        if (objects := self._objects(run_id)) is not None:
+            objects.remove()
 
     def withdraw(self, run_id: str) -> None:
         """Remove the files of a run that does not exist after all."""

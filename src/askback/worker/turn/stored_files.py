@@ -23,7 +23,7 @@ from askback.worker.turn.context import TurnContext
 from askback.worker.turn.keeping import Unreachable
 from askback.worker.turn.shortage import Stopped
 from askback.workspace.run_objects import uploaded_package_key
-from askback.workspace.turn_artifacts import MAX_STORED, keep_artifacts
+from askback.workspace.turn_artifacts import MAX_STORED, store_artifacts
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ async def fetch_files(context: TurnContext, run: Run, control: RunControl) -> No
     Raises `Unreachable`, or `Stopped` if the run is stopped meanwhile. A turn of a resident process waits, for no other process
     can execute it.
     """
-    if context.workspaces.of(run.id).stored is None:
+    if context.workspaces.of(run.id).objects is None:
         return
     resident = run.sticky and run.next_turn.kind is not TurnKind.START
 
@@ -61,13 +61,13 @@ async def store_turn(context: TurnContext, run: Run, control: RunControl, turn: 
     Raises `Stopped`, or `Unreachable` if the program drains and the store cannot be used.
     """
     workspace = context.workspaces.of(run.id)
-    if workspace.stored is None:
+    if workspace.objects is None:
         return ()
     # More than it may have on a disk can only be holes.
     most = min(context.setups[run.engine].resources.disk_bytes or MAX_STORED, MAX_STORED)
 
     def keep(checkpoint: Checkpoint) -> int:
-        return keep_artifacts(workspace, turn, max_bytes=most, checkpoint=checkpoint)
+        return store_artifacts(workspace, turn, max_bytes=most, checkpoint=checkpoint)
 
     work = partial(_unless_useless, context, control, keep)
     left_out = await when_available(context, run, control, "stored", work, gives_up=lambda: control.draining)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from askback.background.pools import Checkpoint
 from askback.core.runs import Run
 from askback.worker.turn.context import TurnContext
-from askback.workspace.versions import Versions
+from askback.workspace.versions import LocalArtifacts
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +36,9 @@ async def record_inherited(context: TurnContext, run: Run) -> None:
         await _record(context, run, lambda versions, checkpoint: versions.record_first(before, checkpoint))
 
 
-async def _record(context: TurnContext, run: Run, work: Callable[[Versions, Checkpoint], T]) -> T | bool:
+async def _record(context: TurnContext, run: Run, work: Callable[[LocalArtifacts, Checkpoint], T]) -> T | bool:
     """Returns what the work returns; True if it fails, and False if there is nothing to do."""
-    versions = Versions(context.workspaces.of(run.id))
+    versions = LocalArtifacts(context.workspaces.of(run.id))
     if versions.is_empty():
         return False
     try:
