@@ -37,7 +37,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
-    FilesKept,
+    FilesStored,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -173,7 +173,7 @@ class Pair:
         self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
 
     def keep_files(self, run: str, off: int) -> None:
-        signal = FilesKept(epoch=self.models[run].epoch + off, kept="archive", at=self.now)
+        signal = FilesStored(epoch=self.models[run].epoch + off, kept="archive", at=self.now)
         self.send(run, signal, lambda model: model.keep_files(signal.epoch, signal.kept))
 
     def adopt(self, run: str, owner: str, left_by: str) -> None:

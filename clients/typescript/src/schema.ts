@@ -29,6 +29,7 @@ export interface AnswerStats {
   p90_sec: number | null;
 }
 
+/** Whether a person answered, or the engine decided because nobody did. */
 export type AnsweredBy = "user" | "auto_decide";
 
 /** A file that a run produced. */
@@ -105,6 +106,7 @@ export interface AuditEntryPage {
   next_cursor: string | null;
 }
 
+/** How a file differs from what it was before the run. */
 export type ChangeStatus = "added" | "modified" | "deleted";
 
 /** A file in the `workdir` that a run has changed. */
@@ -375,6 +377,7 @@ export interface EventPage {
   next_cursor: string | null;
 }
 
+/** What happened to a run. */
 export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
 /** One question of a form. */
@@ -467,6 +470,7 @@ export interface Inbox {
   engines: { [key: string]: number };
 }
 
+/** How a list of open questions is sorted. */
 export type InboxOrder = "oldest" | "deadline";
 
 /** What a run copies of another run's files. */
@@ -516,6 +520,7 @@ export interface InteractionList {
   next_cursor: null;
 }
 
+/** How a question ended. */
 export type InteractionOutcome = "pending" | "answered" | "auto_decided" | "expired" | "canceled" | "abandoned";
 
 /** A new invitation. */
@@ -634,6 +639,7 @@ export interface ListedLink {
   recipient: string | null;
 }
 
+/** Whether a run may ask. */
 export type Mode = "auto" | "interactive";
 
 /** The runs of one skill or engine that ended. */
@@ -755,6 +761,7 @@ export interface Profile {
   session_timeout_sec: number;
 }
 
+/** How an interactive run waits: without a process, or with one. */
 export type ProfileKind = "resumable" | "sticky_process";
 
 /** What a browser needs for pushes, and the subscriptions of the caller's token. */
@@ -967,6 +974,7 @@ export interface RunPage {
   next_cursor: string | null;
 }
 
+/** The state of a run. */
 export type RunState = "queued" | "running" | "waiting_user" | "succeeded" | "failed" | "canceled";
 
 /** Something unexpected that did not fail the run. */

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class ChangeStatus(StrEnum):
+    """How a file differs from what it was before the run."""
+
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"

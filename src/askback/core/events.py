@@ -11,18 +11,20 @@ from askback.core.values import OpenValue
 
 
 class EventType(OpenValue):
-    RUN_CREATED = "run.created"
-    RUN_STATE = "run.state"
-    RUN_WARNING = "run.warning"
-    TURN_STARTED = "turn.started"
-    TURN_ENDED = "turn.ended"
-    ASSISTANT_MESSAGE = "assistant.message"
-    TOOL_STARTED = "tool.started"
-    TOOL_ENDED = "tool.ended"
-    INTERACTION_ASKED = "interaction.asked"
-    INTERACTION_EXPIRING = "interaction.expiring"
-    INTERACTION_CLOSED = "interaction.closed"
-    USAGE = "usage"
+    """What happened to a run."""
+
+    RUN_CREATED = "run.created", "The run was submitted; `data` is the request without its secrets."
+    RUN_STATE = "run.state", "The run changed its state, `from` and `to`; with `error` if it failed."
+    RUN_WARNING = "run.warning", "Something is worth knowing, with its code."
+    TURN_STARTED = "turn.started", "The engine starts, or continues in its process."
+    TURN_ENDED = "turn.ended", "The turn is over, with its `outcome`: `final`, `ask_user`, `error` or `interrupted`."
+    ASSISTANT_MESSAGE = "assistant.message", "The engine wrote a whole message."
+    TOOL_STARTED = "tool.started", "The engine called a tool."
+    TOOL_ENDED = "tool.ended", "A tool returned, `ok` or not."
+    INTERACTION_ASKED = "interaction.asked", "The run has a question."
+    INTERACTION_EXPIRING = "interaction.expiring", "The deadline of the question is near. Once for each question."
+    INTERACTION_CLOSED = "interaction.closed", "The question is closed: who answered what, or why nobody did."
+    USAGE = "usage", "How many tokens the session of the run has used so far."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from askback.core.values import OpenValue
 
 
 class InstanceKind(OpenValue):
+    """Which program an instance is."""
+
     SERVER = "server"
     WORKER = "worker"
     COMMAND = "command"

@@ -28,6 +28,8 @@ _TYPES: Mapping[str, str] = {"confirm": "boolean", "boolean": "boolean", "number
 
 
 class InteractionOutcome(StrEnum):
+    """How a question ended."""
+
     PENDING = "pending"
     ANSWERED = "answered"
     AUTO_DECIDED = "auto_decided"
@@ -38,6 +40,8 @@ class InteractionOutcome(StrEnum):
 
 
 class InboxOrder(StrEnum):
+    """How a list of open questions is sorted."""
+
     OLDEST = "oldest"
     """The oldest question first."""
     DEADLINE = "deadline"
@@ -45,6 +49,8 @@ class InboxOrder(StrEnum):
 
 
 class AnsweredBy(StrEnum):
+    """Whether a person answered, or the engine decided because nobody did."""
+
     USER = "user"
     AUTO_DECIDE = "auto_decide"
 

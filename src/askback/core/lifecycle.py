@@ -22,7 +22,7 @@ from askback.core.signals import (
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
-    FilesKept,
+    FilesStored,
     HandleNamed,
     ProcessLost,
     ProcessStarted,
@@ -90,8 +90,8 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return turns.restart(run, signal)
         case ProcessLost():
             return _completed(waits.lose_process(run, signal), signal)
-        case FilesKept():
-            return _keep_files(run, signal)
+        case FilesStored():
+            return _store_files(run, signal)
         case Adopted():
             return _adopt(run, signal)
         case _:
@@ -130,7 +130,7 @@ def _completed(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessL
     return replace(decision, run=run, events=(*warned, *decision.events))
 
 
-def _keep_files(run: Run, signal: FilesKept) -> Decision | Stay | Refusal:
+def _store_files(run: Run, signal: FilesStored) -> Decision | Stay | Refusal:
     """A run that is being executed is refused: the end of its turn says what is kept."""
     if run.state.final or run.state is RunState.RUNNING or (run.state is RunState.WAITING_USER and run.sticky):
         return unsuitable(run, "have its files stored")

@@ -14,6 +14,8 @@ from askback.core.runs import Run
 
 
 class Priority(IntEnum):
+    """The class of a queued run."""
+
     NEW = 0
     REPLY = 10
     """Its user has answered, and waits."""

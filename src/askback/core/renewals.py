@@ -32,6 +32,8 @@ Path = tuple[str, ...]
 
 
 class Kind(StrEnum):
+    """The type of a field that an engine may change in a sign-in file."""
+
     TEXT = "text"
     """Printable ASCII, not empty."""
     TEXTS = "texts"

@@ -37,6 +37,8 @@ def require_run_id(text: str) -> None:
 
 
 class RunState(StrEnum):
+    """The state of a run."""
+
     QUEUED = "queued"
     RUNNING = "running"
     WAITING_USER = "waiting_user"
@@ -50,22 +52,30 @@ class RunState(StrEnum):
 
 
 class Mode(StrEnum):
+    """Whether a run may ask."""
+
     AUTO = "auto"
     INTERACTIVE = "interactive"
 
 
 class ProfileKind(StrEnum):
+    """How an interactive run waits: without a process, or with one."""
+
     RESUMABLE = "resumable"
     STICKY_PROCESS = "sticky_process"
 
 
 class ProfileChoice(StrEnum):
+    """The profile that a caller wants; `auto`: the best that the engine has."""
+
     AUTO = "auto"
     RESUMABLE = "resumable"
     STICKY_PROCESS = "sticky_process"
 
 
 class Validation(StrEnum):
+    """Whether a malformed question of an engine fails the run."""
+
     LENIENT = "lenient"
     STRICT = "strict"
 
@@ -124,6 +134,8 @@ class SkillRef:
 
 
 class TurnKind(StrEnum):
+    """What a turn is for."""
+
     START = "start"
     REPLY = "reply"
     REPAIR = "repair"

@@ -25,6 +25,8 @@ class TurnProcess(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAcquired:
+    """A worker has claimed the queued run, and starts its next turn."""
+
     worker: str
     at: datetime
     process: TurnProcess = TurnProcess.NEW
@@ -32,6 +34,8 @@ class SlotAcquired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStarted:
+    """The engine's process of the turn has started."""
+
     epoch: int
     process: ProcessIdentity
     at: datetime
@@ -39,6 +43,8 @@ class ProcessStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandleNamed:
+    """The engine has named its session, so that it can be resumed."""
+
     epoch: int
     handle: Handle
     at: datetime
@@ -61,7 +67,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """From now on, `owner` executes the run."""
+    """Somebody has answered the pending question. From now on, `owner` executes the run."""
 
     interaction_id: str
     response: Json
@@ -80,12 +86,16 @@ class DeadlineNear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePassed:
+    """The deadline of a question has passed without an answer."""
+
     interaction_id: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
+    """Somebody wants the run to end."""
+
     at: datetime
     by: Actor = ASKBACK
 
@@ -127,8 +137,8 @@ class ProcessLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilesKept:
-    """The files that the run has had since its last turn, which had that epoch, are stored now. They were on one machine."""
+class FilesStored:
+    """The files of the run, which were only on the machine of its last turn, are stored now. `epoch` is that of the turn."""
 
     epoch: int
     kept: str
@@ -139,7 +149,7 @@ class FilesKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Another program becomes the owner, because the previous one (`left_by`) has died."""
+    """Another instance becomes the owner, because the previous one (`left_by`) has died."""
 
     owner: str
     left_by: str
@@ -158,6 +168,6 @@ Signal = (
     | ProcessTreeEnded
     | TurnLost
     | ProcessLost
-    | FilesKept
+    | FilesStored
     | Adopted
 )

@@ -19,7 +19,7 @@ from askback.background.pools import Pools
 from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Run, RunState, TurnKind
-from askback.core.signals import FilesKept
+from askback.core.signals import FilesStored
 from askback.engines.registry import Engines
 from askback.fs.archive_writer import TreeChangedWhilePacking
 from askback.process.locks import FileLock
@@ -136,12 +136,12 @@ class Sharing:
         caches = () if engine is None else engine.all_caches
         try:
             kept = await self._archives.save(run, caches, over=False, alive=True)
-            signal = FilesKept(epoch=run.epoch, kept=kept, at=self._clock())
+            signal = FilesStored(epoch=run.epoch, kept=kept, at=self._clock())
         except TreeChangedWhilePacking:
             return False
         except NotArchived as problem:
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
-            signal = FilesKept(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
+            signal = FilesStored(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
         try:
             await move(self._store, run.id, signal, seen=run)
         except (Conflict, NotFound):
