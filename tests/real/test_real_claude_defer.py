@@ -15,7 +15,7 @@ from suite import ASK_TOOL, Server, Stage, finish, heard, put, reply_in
 from askback.app import App
 from askback.core.runs import Run, RunState
 from askback.process import tree
-from askback.worker.turn import asking
+from askback.worker.turn import ask_tool
 from support.data_folder import over, until
 
 pytestmark = pytest.mark.parametrize("engine", ["claude"], indirect=True)
@@ -150,7 +150,7 @@ def test_a_server_that_is_killed_before_and_after_the_answer_tells_it_once(stage
 @pytest.mark.long
 @pytest.mark.contract("B-4")
 def test_a_long_answer_to_a_deferred_call_is_a_message(stage: Stage, double: ModelDouble) -> None:
-    text = "word " * asking.MAX_RESULT_BYTES + "end"
+    text = "word " * ask_tool.MAX_RESULT_BYTES + "end"
     double.play(put(QUESTION), put(AGAIN), say(finish("blue")))
 
     async def main() -> None:

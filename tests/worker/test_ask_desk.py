@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from askback.worker.turn.asking import MAX_CALLS, RECORDED, AskDesk
+from askback.process.ask_tool_program import RECORDED
+from askback.worker.turn.ask_tool import MAX_CALLS, AskTool
 from askback.workspace.layout import Workspace
 
 LIMIT_SEC = 60.0
@@ -32,9 +33,9 @@ class Gated(dict[str, Any]):
         return super().get(*given)
 
 
-def play(main: Callable[[AskDesk], Coroutine[Any, Any, None]], folder: Path | None = None) -> None:
+def play(main: Callable[[AskTool], Coroutine[Any, Any, None]], folder: Path | None = None) -> None:
     async def bounded() -> None:
-        desk = AskDesk()
+        desk = AskTool()
         desk.begin_turn(may_hold=False)
         async with asyncio.timeout(LIMIT_SEC):
             if folder is not None:
@@ -67,7 +68,7 @@ async def call(folder: Path, line: bytes) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["take", "defer"])
 def test_a_call_is_checked_while_the_event_loop_goes_on(name: str) -> None:
-    async def main(desk: AskDesk) -> None:
+    async def main(desk: AskTool) -> None:
         asked = Gated()
         task = asyncio.create_task(getattr(desk, name)(asked))
         await asyncio.sleep(0)
@@ -79,7 +80,7 @@ def test_a_call_is_checked_while_the_event_loop_goes_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["take", "defer"])
 def test_a_call_whose_turn_ends_meanwhile_asks_nothing(name: str) -> None:
-    async def main(desk: AskDesk) -> None:
+    async def main(desk: AskTool) -> None:
         asked = Gated()
         task = asyncio.create_task(getattr(desk, name)(asked))
         await asyncio.sleep(0)
@@ -94,7 +95,7 @@ def test_a_call_whose_turn_ends_meanwhile_asks_nothing(name: str) -> None:
 
 @pytest.mark.contract("F-4")
 def test_a_turn_reads_a_limited_number_of_calls(tmp_path: Path) -> None:
-    async def main(desk: AskDesk) -> None:
+    async def main(desk: AskTool) -> None:
         malformed = [await call(tmp_path, b"{}\n") for _ in range(MAX_CALLS - 1)]
         assert all("malformed" in each["text"] for each in malformed)
         assert await call(tmp_path, b"?" + ASKED) == {"defer": True}
@@ -109,7 +110,7 @@ def test_a_turn_reads_a_limited_number_of_calls(tmp_path: Path) -> None:
 
 
 def test_a_call_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    async def main(desk: AskDesk) -> None:
+    async def main(desk: AskTool) -> None:
         large = {**QUESTION, "response_schema": {"anyOf": [{}] * 30_000}}
         assert await call(tmp_path, json.dumps(large).encode() + b"\n") == {}
         assert await call(tmp_path, ASKED) == {"accepted": True, "text": RECORDED}

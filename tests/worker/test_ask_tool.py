@@ -14,7 +14,8 @@ import pytest
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import Run, RunState
 from askback.process import tree
-from askback.worker.turn import asking, holding
+from askback.process.ask_tool_program import RECORDED
+from askback.worker.turn import instruct
 from support.data_folder import ASK, COLOUR, FINISH, World, over, run_async, submit, until, waiting
 
 ON = "[engines.scripted]\nask_tool = true\n"
@@ -54,7 +55,7 @@ def test_a_malformed_question_is_corrected_in_the_same_turn(world: World, sandbo
             assert (asked.pending_interaction.prompt, asked.pending_interaction.kind) == ("Which colour?", "choice")
             assert (asked.attempt_number, asked.warnings) == (1, ())
             (refused, why), (recorded, told) = tool_results(world, asked)
-            assert (refused, recorded, told) == (False, True, asking.RECORDED)
+            assert (refused, recorded, told) == (False, True, RECORDED)
             assert "prompt: it is missing" in why
             await app.service.reply(asked.id, "blue")
             run = await over(app, asked.id)
@@ -138,7 +139,7 @@ def test_the_order_of_evidence_is_that_of_a_question_in_a_message(world: World, 
             run = await (over if state.final else waiting)(app, run_id)
             assert (run.state, run.error, run.warnings) == (state, None, ())
             assert await interactions(app, run) == ([] if state.final else ["colour"])
-            assert tool_results(world, run) == [(True, asking.RECORDED)]
+            assert tool_results(world, run) == [(True, RECORDED)]
 
     run_async(main)
 
@@ -197,7 +198,7 @@ def test_a_form_is_checked_and_asked_as_a_whole(world: World) -> None:
 def test_a_model_that_goes_on_is_ended_and_the_question_asked(
     world: World, monkeypatch: pytest.MonkeyPatch, config: str
 ) -> None:
-    monkeypatch.setattr(holding, "PARTING_SEC", 0.05)
+    monkeypatch.setattr(instruct, "PARTING_SEC", 0.05)
     skill = world.skill([BUSY, PUT, {"wait_for": "never"}], [DONE])
 
     async def main() -> None:
@@ -368,6 +369,6 @@ def test_a_long_data_folder_does_not_matter(tmp_path: Path) -> None:
     async def main() -> None:
         async with world.working(ON) as app:
             asked = await waiting(app, (await submit(app, skill)).id)
-            assert tool_results(world, asked) == [(True, asking.RECORDED)]
+            assert tool_results(world, asked) == [(True, RECORDED)]
 
     run_async(main)

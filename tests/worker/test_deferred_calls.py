@@ -12,8 +12,8 @@ import pytest
 from askback.engines.iflow import Iflow
 from askback.engines.scripted import Scripted
 from askback.process.ask_socket import Answer, HeldCall
-from askback.worker.turn.asking import RECORDED, AskDesk, DeferredCall
-from askback.worker.turn.deferring import deferred_call, note_deferred
+from askback.process.ask_tool_program import RECORDED
+from askback.worker.turn.ask_tool import AskTool, DeferredCall, deferred_call, mark_deferred
 from askback.workspace.layout import Workspace
 from support.asking import asking
 
@@ -21,23 +21,23 @@ QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?
 OTHER: dict[str, Any] = {"interaction_id": "size", "prompt": "Which size?"}
 
 
-def defers(desk: AskDesk, arguments: Any) -> bool:
+def defers(desk: AskTool, arguments: Any) -> bool:
     return asyncio.run(desk.defer(arguments))
 
 
-def told(desk: AskDesk, arguments: Any) -> Answer | HeldCall:
+def told(desk: AskTool, arguments: Any) -> Answer | HeldCall:
     return asyncio.run(desk.take(arguments))
 
 
 @pytest.fixture
-def desk() -> AskDesk:
-    desk = AskDesk()
+def desk() -> AskTool:
+    desk = AskTool()
     desk.begin_turn(may_hold=False)
     return desk
 
 
 @pytest.mark.contract("F-4")
-def test_only_a_proper_question_is_deferred(desk: AskDesk) -> None:
+def test_only_a_proper_question_is_deferred(desk: AskTool) -> None:
     assert [defers(desk, each) for each in ({**QUESTION, "prompt": " "}, None, "x")] == [False] * 3
     assert not desk.put.is_set()
     assert defers(desk, QUESTION)
@@ -47,7 +47,7 @@ def test_only_a_proper_question_is_deferred(desk: AskDesk) -> None:
 
 
 @pytest.mark.contract("F-4")
-def test_a_call_that_is_made_all_the_same_is_recorded_once(desk: AskDesk) -> None:
+def test_a_call_that_is_made_all_the_same_is_recorded_once(desk: AskTool) -> None:
     assert defers(desk, QUESTION)
     assert told(desk, QUESTION) == (True, RECORDED)
     accepted = told(desk, OTHER)
@@ -56,7 +56,7 @@ def test_a_call_that_is_made_all_the_same_is_recorded_once(desk: AskDesk) -> Non
 
 
 @pytest.mark.contract("B-4")
-def test_the_answer_is_given_once_and_the_next_question_is_deferred(desk: AskDesk) -> None:
+def test_the_answer_is_given_once_and_the_next_question_is_deferred(desk: AskTool) -> None:
     desk.begin_turn(may_hold=False, deferred=DeferredCall(answer="blue"))
     assert desk.has_answer_left
     assert (defers(desk, QUESTION), told(desk, QUESTION)) == (False, (True, "blue"))
@@ -65,14 +65,14 @@ def test_the_answer_is_given_once_and_the_next_question_is_deferred(desk: AskDes
     assert desk.question is not None
 
 
-def test_a_call_whose_answer_is_a_message_stays_deferred_and_asks_nothing(desk: AskDesk) -> None:
+def test_a_call_whose_answer_is_a_message_stays_deferred_and_asks_nothing(desk: AskTool) -> None:
     desk.begin_turn(may_hold=False, deferred=DeferredCall(answer=None))
     assert (defers(desk, QUESTION), desk.question, desk.has_answer_left) == (True, None, False)
     assert defers(desk, OTHER)
     assert desk.question is not None
 
 
-def test_nothing_is_deferred_between_turns(desk: AskDesk) -> None:
+def test_nothing_is_deferred_between_turns(desk: AskTool) -> None:
     desk.end_turn()
     assert not defers(desk, QUESTION)
 
@@ -84,10 +84,10 @@ def test_what_is_noted_of_a_call_leaves_the_home_to_nobody_else(tmp_path: Path) 
     outside.write_text("kept")
     mark = workspace.home / ".askback-deferred"
     mark.symlink_to(outside)
-    note_deferred(workspace, deferred=True)
+    mark_deferred(workspace, deferred=True)
     assert (outside.read_text(), mark.is_symlink()) == ("kept", False)
-    note_deferred(workspace, deferred=False)
-    note_deferred(workspace, deferred=False)
+    mark_deferred(workspace, deferred=False)
+    mark_deferred(workspace, deferred=False)
     assert not mark.exists()
 
 
@@ -108,7 +108,7 @@ def test_only_a_file_is_a_note_and_anything_else_is_removed(tmp_path: Path, kind
         case _:
             mark.symlink_to(outside if kind == "a-link-to-a-file" else tmp_path / "nothing")
     if noted:
-        note_deferred(workspace, deferred=False)
+        mark_deferred(workspace, deferred=False)
     else:
         assert deferred_call(asking("Which colour?", []), Scripted(), workspace, "blue") is None
     assert (os.path.lexists(mark), outside.read_text()) == (False, "kept")
@@ -117,6 +117,6 @@ def test_only_a_file_is_a_note_and_anything_else_is_removed(tmp_path: Path, kind
 def test_a_note_counts_for_an_engine_that_takes_the_tool(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.home.mkdir()
-    note_deferred(workspace, deferred=True)
+    mark_deferred(workspace, deferred=True)
     assert deferred_call(asking("Which colour?", []), Scripted(), workspace, "blue") is not None
     assert deferred_call(asking("Which colour?", []), Iflow(), workspace, "blue") is None

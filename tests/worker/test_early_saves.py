@@ -9,7 +9,7 @@ from askback.background.pools import Pool
 from askback.core.runs import RunState
 from askback.fs.beneath import remove_tree
 from askback.process.locks import FileLock
-from askback.worker.turn.early_saves import EarlySaves
+from askback.worker.warm import EarlySaves
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting
 
 

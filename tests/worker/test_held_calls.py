@@ -17,7 +17,7 @@ from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
 from askback.process.ask_tool_program import RECORDED
 from askback.process.warm import DropReason
-from askback.worker.turn import asking
+from askback.worker.turn import ask_tool
 from support.data_folder import World, events_of, over, run_async, submit, until, waiting
 from support.server import Server
 
@@ -203,7 +203,7 @@ def test_a_call_beside_another_tool_is_not_held(world: World, options: dict[str,
 @pytest.mark.parametrize("options", [{}, STICKY], ids=["warm", "sticky"])
 def test_a_long_answer_is_the_next_message_in_the_same_process(world: World, options: dict[str, Any]) -> None:
     skill = world.skill([PUT], [FINISH], output=ANY)
-    text = "word\n" * asking.MAX_RESULT_BYTES + "end"
+    text = "word\n" * ask_tool.MAX_RESULT_BYTES + "end"
 
     async def main() -> None:
         async with world.working(settings()) as app:

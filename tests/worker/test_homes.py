@@ -19,7 +19,7 @@ from askback.fs.archive_writer import ArchiveLimits
 from askback.fs.beneath import remove_tree
 from askback.runs.continuation import Continuable
 from askback.worker import machine
-from askback.worker.turn import keeping
+from askback.worker.turn import files as turn_files
 from askback.workspace.archives import FOLDERS, ArchivedFolder
 from support.data_folder import ASK, World, events_of, over, run_async, submit, until, waiting
 from support.object_store import Bucket, Door
@@ -239,7 +239,7 @@ def test_a_file_that_answers_is_there_after_the_loss(tmp_path: Path, config: str
 def test_a_reply_waits_for_the_store_of_files_and_is_not_counted(
     tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "PATIENCE_SEC", 0.0)
+    monkeypatch.setattr(turn_files, "PATIENCE_SEC", 0.0)
     # The turn meets the outage first.
     monkeypatch.setattr(machine, "CHECK_FILES_SEC", 600.0)
     world = World(tmp_path)

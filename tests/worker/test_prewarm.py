@@ -24,6 +24,7 @@ from askback.process.warm import DropReason
 from askback.store.pages import IdempotencyKey
 from askback.worker import prewarm
 from askback.worker.turn import process as turn_process
+from askback.worker.turn.context import TurnContext
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
 from support.program import askback
 from support.server import Server
@@ -218,10 +219,10 @@ def test_what_decides_is_the_comparison_when_the_process_is_taken(
     world = World(tmp_path)
     skill = world.skill([DONE])
 
-    def any_run(self: prewarm.Prewarming, run: Run) -> bool:
+    def any_run(self: TurnContext, run: Run) -> bool:
         return True
 
-    monkeypatch.setattr(prewarm.Prewarming, "_may_suit", any_run)
+    monkeypatch.setattr(TurnContext, "may_take_prewarmed", any_run)
 
     async def main() -> None:
         async with world.working(settings(), serving=True) as app:

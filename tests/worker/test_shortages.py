@@ -21,8 +21,9 @@ from askback.core.runs import RunState
 from askback.process.child import NotStarted, OutputLimits, SpawnRequest
 from askback.process.guardian import client
 from askback.process.guardian.client import Guardian
-from askback.worker.run_control import RunControl, StopReason
-from askback.worker.turn.shortage import CannotStart, Shortage, Stopped
+from askback.worker.claimed_run import ClaimedRun, StopReason
+from askback.worker.turn.context import CannotStart, Shortage, Stopped
+from support.asking import asking
 from support.data_folder import World, over, run_async, submit
 
 LIMITS = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 20)
@@ -135,13 +136,13 @@ def test_a_shortage_that_does_not_end_has_its_own_code() -> None:
 
     async def main() -> None:
         with pytest.raises(CannotStart) as refused:
-            await Shortage(patience_sec=0.05).retry(fails, RunControl())
+            await Shortage(patience_sec=0.05).retry(fails, ClaimedRun(asking("Which?", ())))
         assert isinstance(refused.value.outcome, TurnError)
         assert refused.value.outcome.error.code is ErrorCode.ENGINE_START_FAILED
-        control = RunControl()
-        control.stop(StopReason.CANCEL)
+        claim = ClaimedRun(asking("Which?", ()))
+        claim.stop(StopReason.CANCEL)
         with pytest.raises(Stopped):
-            await Shortage().retry(fails, control)
+            await Shortage().retry(fails, claim)
 
     run_async(main)
 
@@ -152,6 +153,6 @@ def test_a_fault_that_is_no_shortage_is_not_tried_again() -> None:
 
     async def main() -> None:
         with pytest.raises(PermissionError):
-            await Shortage().retry(fails, RunControl())
+            await Shortage().retry(fails, ClaimedRun(asking("Which?", ())))
 
     run_async(main)

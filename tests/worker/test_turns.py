@@ -358,9 +358,9 @@ def test_an_engine_that_ended_its_turn_but_lives_on_is_ended_and_its_turn_counts
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is far from over; only that it said it was done makes us look after it."""
-    from askback.worker.turn import execute as turn
+    from askback.worker.turn import instruct
 
-    monkeypatch.setattr(turn, "LINGER_SEC", 0.1)
+    monkeypatch.setattr(instruct, "LINGER_SEC", 0.1)
     run, data = play(tmp_path, [{"finish": {"colour": "red"}}, {"misbehave": "linger"}])
     assert (run.state, data) == (RunState.SUCCEEDED, {"colour": "red"})
     assert Tree(mark=run.id).members() == set()

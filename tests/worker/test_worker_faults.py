@@ -18,7 +18,7 @@ from askback.process.tree import Tree
 from askback.skills import library
 from askback.skills.package import read_package
 from askback.worker import worker
-from askback.worker.run_control import RunControl
+from askback.worker.claimed_run import ClaimedRun
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.execute import RunExecutor, executing
 from support.data_folder import ASK, World, over, reach, run_async, submit, until
@@ -277,10 +277,10 @@ def test_a_run_that_is_claimed_again_before_its_last_executor_is_done_can_be_can
             claims = 0
 
             @asynccontextmanager
-            async def slowly_left(context: TurnContext, control: RunControl, *rest: Any) -> AsyncIterator[RunExecutor]:
+            async def slowly_left(context: TurnContext, claim: ClaimedRun, *rest: Any) -> AsyncIterator[RunExecutor]:
                 nonlocal claims
                 claims += 1
-                async with executing(context, control, *rest) as executor:
+                async with executing(context, claim, *rest) as executor:
                     yield executor
                 await until(lambda: claims == 2)
 
@@ -307,8 +307,8 @@ def test_an_outdated_change_of_a_run_does_not_lose_the_end_of_its_turn(
         async with world.working() as app, asyncio.timeout(20):
 
             @asynccontextmanager
-            async def notified_late(context: TurnContext, control: RunControl, *rest: Any) -> AsyncIterator[Any]:
-                async with executing(context, control, *rest) as executor:
+            async def notified_late(context: TurnContext, claim: ClaimedRun, *rest: Any) -> AsyncIterator[Any]:
+                async with executing(context, claim, *rest) as executor:
                     waited: list[Run] = []
 
                     async def hold(run: Run) -> Any:
@@ -318,7 +318,7 @@ def test_an_outdated_change_of_a_run_does_not_lose_the_end_of_its_turn(
                     async def turn(run: Run) -> Any:
                         signal = await executor.turn(run)
                         for each in waited:
-                            control.note_change(each)
+                            claim.notify_change(each)
                         return signal
 
                     yield SimpleNamespace(turn=turn, hold=hold)

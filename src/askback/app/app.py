@@ -52,8 +52,7 @@ from askback.worker.machine import MachineFolders, MachineHealth
 from askback.worker.membership import Membership
 from askback.worker.prewarm import Prewarming
 from askback.worker.sharing import Sharing
-from askback.worker.turn.context import TurnContext
-from askback.worker.turn.shortage import FLEET_PATIENCE_SEC, PATIENCE_SEC, Shortage
+from askback.worker.turn.context import FLEET_PATIENCE_SEC, PATIENCE_SEC, Shortage, TurnContext
 from askback.worker.worker import Worker
 from askback.workspace.archives import RunArchives
 from askback.workspace.uploads import SharedUploads, Uploads

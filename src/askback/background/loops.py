@@ -20,18 +20,35 @@ LONGEST_PAUSE_SEC = 10.0
 
 
 class Pauses:
-    """The pauses between failed attempts: one second, then twice as long each time, up to a limit."""
+    """The pauses between failed attempts: each is twice as long as the one before, up to a limit."""
 
-    def __init__(self, longest_sec: float = LONGEST_PAUSE_SEC) -> None:
+    def __init__(self, longest_sec: float = LONGEST_PAUSE_SEC, *, first_sec: float = 1.0) -> None:
         self._longest_sec = longest_sec
-        self._next_sec = 1.0
+        self._first_sec = self._next_sec = first_sec
 
     def next_sec(self) -> float:
         pause_sec, self._next_sec = self._next_sec, min(2 * self._next_sec, self._longest_sec)
         return pause_sec
 
     def reset(self) -> None:
-        self._next_sec = 1.0
+        self._next_sec = self._first_sec
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    retries: Callable[[Exception], bool],
+    pause: Callable[[], Awaitable[object]],
+) -> T:
+    """The result of the first attempt that succeeds. `retries` says whether there is another one after an error, and
+    `pause` waits before it; both may raise another error to give up."""
+    while True:
+        try:
+            return await attempt()
+        except Exception as error:
+            if not retries(error):
+                raise
+        await pause()
 
 
 async def keep_trying(
@@ -46,16 +63,17 @@ async def keep_trying(
     Other errors are raised: they are bugs.
     """
     pauses = Pauses(longest_pause_sec)
-    while True:
-        try:
-            if await attempt():
-                return
-            pauses.reset()
-        except Exception as error:
-            if not is_outage(error):
-                raise
+
+    def retries(error: Exception) -> bool:
+        if is_outage(error):
             OUTAGES.failed(log, failing, error)
-            await asyncio.sleep(pauses.next_sec())
+        return is_outage(error)
+
+    async def pause() -> None:
+        await asyncio.sleep(pauses.next_sec())
+
+    while not await retry(attempt, retries=retries, pause=pause):
+        pauses.reset()
 
 
 def keep_trying_in_thread(
@@ -75,6 +93,15 @@ def keep_trying_in_thread(
         except Exception as error:
             OUTAGES.failed(log, failing, error, is_bug=not is_outage(error))
             closing.wait(pauses.next_sec())
+
+
+async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
+    """Wait for the first of these."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(wait()) for wait in waits]
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 class SharedCall(Generic[T]):

@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from askback.background.loops import first_of
 from askback.core.errors import AskbackError
 from askback.core.runs import Mode, Run
 from askback.engines.base import Probe
 from askback.process.child import NotStarted
 from askback.process.warm import DropReason, Parked
 from askback.worker.turn.context import TurnContext
-from askback.worker.turn.execute import first_of
-from askback.worker.turn.fresh import CannotPrewarm, FreshProcess, obstacle, start_fresh
-from askback.worker.turn.prepare import warm_sec
+from askback.worker.turn.prewarmed import CannotPrewarm, PrewarmedProcess, start_prewarmed
 from askback.workspace.workspaces import FreshFolders
 
 log = logging.getLogger(__name__)
@@ -44,11 +43,11 @@ class Prewarming:
         self.folders = folders
         self.hits = 0
         self.misses = 0
-        self.context = context
+        self._context = context
         self._pool = context.warm
         self._wanted = {name: count for name, count in wanted.items() if count > 0}
         self._new_id = new_id
-        self._ready: dict[str, FreshProcess] = {}
+        self._ready: dict[str, PrewarmedProcess] = {}
         self._starting: Counter[str] = Counter()
         self._paused: dict[str, float] = {}
         self._told: dict[str, str] = {}
@@ -62,13 +61,13 @@ class Prewarming:
 
     def obstacle(self, name: str, probe: Probe) -> str | None:
         """Why no process of this engine can be prewarmed; None if it can."""
-        return obstacle(self.context, name, probe)
+        return self._context.prewarm_obstacle(name, probe)
 
     # Submitting a run.
 
     def reserve(self, run: Run) -> str | None:
         """The id for a run that is about to be stored, if a process is ready that probably suits it."""
-        if not self._may_suit(run):
+        if run.engine not in self._wanted or not self._context.may_take_prewarmed(run):
             return None
         for parked in self._pool.prewarmed:
             fresh = self._ready.get(parked.run_id)
@@ -76,15 +75,6 @@ class Prewarming:
                 parked.reserved = True
                 return parked.run_id
         return None
-
-    def _may_suit(self, run: Run) -> bool:
-        """A quick look. What decides is the comparison when the process is taken."""
-        if run.engine not in self._wanted or run.mode is not Mode.INTERACTIVE or run.sticky:
-            return False
-        setup, options = self.context.setups[run.engine], run.options
-        plain = run.workdir is None and not run.env_names and run.handle is None and not run.skill.uploaded
-        same = (options.model or setup.model, options.effort or setup.effort) == (setup.model, setup.effort)
-        return plain and same and warm_sec(self.context, run) > 0
 
     async def release(self, run_id: str, *, untouched: bool) -> None:
         """The run was not stored after all. `untouched`: its folder is as it was."""
@@ -99,19 +89,19 @@ class Prewarming:
 
     # Executing a run.
 
-    def take(self, parked: Parked) -> FreshProcess | None:
+    def take(self, parked: Parked) -> PrewarmedProcess | None:
         """The process that a claimed run has taken out of the pool. From now on it belongs to the caller."""
         fresh = self._ready.pop(parked.run_id, None)
         if fresh is not None:
             self._pause(fresh.engine, _REST_SEC)
         return fresh
 
-    def note_new_process(self, run: Run) -> None:
+    def count_new_process(self, run: Run) -> None:
         """A turn of this run gets a new process."""
         if run.engine in self._wanted and run.mode is Mode.INTERACTIVE and run.starts_session:
             self.misses += 1
 
-    def _note_use(self) -> None:
+    def _count_use(self) -> None:
         self.hits += 1
 
     # Keeping processes ready.
@@ -154,9 +144,9 @@ class Prewarming:
         finally:
             self._wake.set()
 
-    async def _start(self, name: str) -> FreshProcess | None:
+    async def _start(self, name: str) -> PrewarmedProcess | None:
         try:
-            fresh = await start_fresh(self.context, self.folders, name, self._new_id())
+            fresh = await start_prewarmed(self._context, self.folders, name, self._new_id())
         except (CannotPrewarm, NotStarted, OSError, AskbackError) as error:
             if self._told.get(name) != str(error):
                 log.warning("no process of %s can be prewarmed: %s", name, error)
@@ -166,10 +156,10 @@ class Prewarming:
         finally:
             self._starting[name] -= 1
         self._told.pop(name, None)
-        fresh.on_use = self._note_use
+        fresh.on_use = self._count_use
         return fresh
 
-    async def _hold(self, fresh: FreshProcess) -> None:
+    async def _hold(self, fresh: PrewarmedProcess) -> None:
         pid = fresh.child.identity.pid
         parked = None if self._stopping else self._pool.park_prewarmed(fresh.run_id, pid, fresh.engine)
         try:
@@ -186,7 +176,7 @@ class Prewarming:
             if parked is not None:
                 self._pool.ended(parked)
 
-    async def _settled(self, parked: Parked, fresh: FreshProcess) -> None:
+    async def _settled(self, parked: Parked, fresh: PrewarmedProcess) -> None:
         """Wait until the process is taken or dropped; drop it when it is of no use any more."""
         loop = asyncio.get_running_loop()
         until = loop.time() + MAX_AGE_SEC
@@ -204,7 +194,7 @@ class Prewarming:
         if parked.claimed is None and not self._pool.has_room():
             self._pause(fresh.engine)
 
-    async def _useless(self, fresh: FreshProcess, until: float) -> DropReason | None:
+    async def _useless(self, fresh: PrewarmedProcess, until: float) -> DropReason | None:
         if fresh.child.has_exited:
             return DropReason.LOST
         old = asyncio.get_running_loop().time() >= until

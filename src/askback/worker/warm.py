@@ -1,4 +1,4 @@
-"""Warm waits: what a worker does with the process of a resumable run between two turns.
+"""What a worker does for a resumable run between two turns: it keeps the process warm, or at least saves the home early.
 
 The run is stored as if it had no process: it waits, without a worker. The task of its last turn keeps the process until
 the run is claimed again by the same worker, or the pool drops it.
@@ -6,110 +6,159 @@ the run is claimed again by the same worker, or the pool drops it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from contextlib import suppress
 
+from askback.background.pools import Pool
+from askback.core.errors import AskbackError
 from askback.core.runs import Run, RunState, TurnKind
+from askback.process.locks import FileLock
 from askback.process.warm import DropReason, Parked
-from askback.worker.run_control import RunControl
+from askback.worker.claimed_run import ClaimedRun
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.execute import RunExecutor
-from askback.worker.turn.prepare import warm_sec
+from askback.workspace.layout import Workspace
 
 log = logging.getLogger(__name__)
 
 _SETTLING_SEC = 0.1
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Held:
-    """A run in the hands of one task of the worker."""
-
-    run: Run
-    control: RunControl
-    has_slot: bool = True
-    """Not while its process is only kept warm."""
-    parked: Parked | None = None
-    was_warm: bool = False
-    """Its home was saved while it waited, and the run may have ended or gone to another program since."""
+_EARLY_SEC = 0.05
+"""A file that was modified in the last 20 ms counts as changed, and would be copied once more."""
 
 
 class WarmWaits:
-    """The pool, with what the worker knows of each parked process."""
+    """The pool, with the claimed run of each parked process."""
 
     def __init__(self, context: TurnContext, *, name: Callable[[], str], owners: Collection[str]) -> None:
-        """`name` returns the name of this program."""
+        """`name` returns the name of this instance."""
         self.pool = context.warm
         self._context = context
         self._name = name
         self._owners = owners
-        self._controls: dict[Parked, RunControl] = {}
+        self._claims: dict[Parked, ClaimedRun] = {}
 
-    def control(self, parked: Parked) -> RunControl:
-        """Who controls the executor that keeps this process."""
-        return self._controls.get(parked) or RunControl()
+    def claim_of(self, parked: Parked) -> ClaimedRun | None:
+        """The run as its task knows it; None for a prewarmed process, which has had no run yet."""
+        return self._claims.get(parked)
 
     async def prepare(self, run: Run) -> None:
         """Before a turn in a new process: what is left of a warm one ends first, and there must be room."""
-        if run.next_turn.kind is TurnKind.REPLY and self._is_on(run):
+        is_on = self.pool.on and not run.sticky and self._context.warm_sec(run) > 0
+        if run.next_turn.kind is TurnKind.REPLY and is_on:
             self.pool.misses += 1
         await self.pool.drop(run.id)
         await self.pool.make_room()
 
-    def _is_on(self, run: Run) -> bool:
-        return self.pool.on and not run.sticky and warm_sec(self._context, run) > 0
-
-    def park(self, held: Held, executor: RunExecutor) -> bool:
+    def park(self, claim: ClaimedRun, executor: RunExecutor) -> bool:
         """Put the process of a waiting run into the pool, if it can be kept."""
-        run, pid = held.run, executor.warm_pid
+        run, pid = claim.run, executor.warm_pid
         if run.state is not RunState.WAITING_USER or pid is None:
             return False
-        held.parked = self.pool.park(run.id, pid)
-        if held.parked is None:
+        claim.parked = self.pool.park(run.id, pid)
+        if claim.parked is None:
             return False
-        self._controls[held.parked] = held.control
-        held.was_warm = True
+        self._claims[claim.parked] = claim
+        claim.was_warm = True
         return True
 
-    async def wait(self, held: Held, executor: RunExecutor) -> bool:
+    async def wait(self, claim: ClaimedRun, executor: RunExecutor) -> bool:
         """Keep a parked process. True once its run has been claimed for another turn; False if it is to be ended."""
-        parked = held.parked
+        parked = claim.parked
         assert parked is not None
         try:
-            # Files that have just been written cannot be distinguished from files that change now: see `snapshot`.
+            # Files that have just been written cannot be distinguished from files that change now: see `snapshots`.
             if not await executor.idle(parked.settled, _SETTLING_SEC):
-                await executor.save_home(held.run)
+                await executor.save_home(claim.run)
                 await self.pool.measure(parked)
                 self.pool.trim()
         except Exception as error:
-            log.warning("a process is not kept: %s", error, extra={"run": held.run.id})
+            log.warning("a process is not kept: %s", error, extra={"run": claim.run.id})
             self.pool.give_up(parked, DropReason.LOST)
-        if not await executor.idle(parked.settled, warm_sec(self._context, held.run)):
+        if not await executor.idle(parked.settled, self._context.warm_sec(claim.run)):
             if self.pool.holds(parked):
-                self.pool.give_up(parked, DropReason.EXPIRED if executor.is_usable else DropReason.LOST)
+                self.pool.give_up(parked, DropReason.LOST if executor.warm_pid is None else DropReason.EXPIRED)
             # Taken, but not claimed yet: the worker decides.
             await parked.settled.wait()
         if parked.claimed is None:
             return False
         self.pool.hits += 1
-        self.leave(held)
+        self.leave(claim)
         return True
 
-    def leave(self, held: Held) -> None:
+    def leave(self, claim: ClaimedRun) -> None:
         """The process has ended, or continues with the run as it was claimed."""
-        parked, held.parked = held.parked, None
+        parked, claim.parked = claim.parked, None
         if parked is None:
             return
         if parked.claimed is not None:
-            held.run, held.has_slot = parked.claimed, True
-        self._controls.pop(parked, None)
+            claim.run, claim.has_slot = parked.claimed, True
+        self._claims.pop(parked, None)
         self.pool.ended(parked)
 
-    def note_change(self, run: Run) -> None:
-        """The run has changed, perhaps through another program."""
+    def notify_change(self, run: Run) -> None:
+        """The run has changed, perhaps through another instance."""
         parked = self.pool.find(run.id)
         taken = run.worker is not None and run.worker != self._name()
         lost = run.state.final or taken or run.owner not in self._owners
         if parked is not None and lost:
             self.pool.give_up(parked, DropReason.RUN)
+
+
+class EarlySaves:
+    """Saves the home of a run that has asked, while nobody waits for it: its reply then finds the snapshot already made.
+
+    An optimization: if the home is not saved early, the next turn saves it.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[str, asyncio.Event] = {}
+        """Set to give up a save that has not begun."""
+        self._saving: dict[str, asyncio.Task[None]] = {}
+
+    async def save(self, run: Run, workspace: Workspace, pool: Pool) -> None:
+        """Save the home of a waiting run whose processes have all ended, unless its next turn begins first."""
+        given_up = self._pending[run.id] = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_EARLY_SEC):
+                await given_up.wait()
+        if self._pending.get(run.id) is given_up:
+            del self._pending[run.id]
+        if given_up.is_set():
+            return
+        saving = self._saving[run.id] = asyncio.ensure_future(_save(run, workspace, pool))
+        try:
+            await asyncio.wait({saving})
+        finally:
+            if self._saving.get(run.id) is saving:
+                del self._saving[run.id]
+
+    async def finish(self, run_id: str) -> None:
+        """The run's next turn begins: wait for a save that has begun, and give up one that has not."""
+        if (pending := self._pending.pop(run_id, None)) is not None:
+            pending.set()
+        if (saving := self._saving.get(run_id)) is not None:
+            await asyncio.wait({saving})
+
+    def give_up(self) -> None:
+        """The instance stops: begin no more saves."""
+        for pending in self._pending.values():
+            pending.set()
+
+
+async def _save(run: Run, workspace: Workspace, pool: Pool) -> None:
+    lock: FileLock | None = None
+    try:
+        # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
+        if not workspace.started:
+            return
+        # Another instance may have begun the next turn already. With the lock, none does before the home is saved.
+        lock = FileLock.take(workspace.lock_path)
+        if lock is not None:
+            await pool.run(workspace.save_home_early, run.attempt_number + 1)
+    except (AskbackError, OSError) as error:
+        log.warning("the home could not be saved early; the next turn saves it: %s", error, extra={"run": run.id})
+    finally:
+        if lock is not None:
+            lock.release()

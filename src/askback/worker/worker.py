@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from askback.background.loops import retry
 from askback.background.outages import OUTAGES
 from askback.cluster.slots import Slots
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
@@ -27,13 +28,13 @@ from askback.process.warm import DropReason, Parked
 from askback.store.base import move
 from askback.store.pages import UNKNOWN_RUN, StaleWrite
 from askback.store.turns import Room, Ticket
+from askback.worker.claimed_run import ClaimedRun, StopReason
 from askback.worker.machine import MachineHealth
 from askback.worker.prewarm import Prewarming
-from askback.worker.run_control import RunControl, StopReason
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.execute import RunExecutor, executing
-from askback.worker.turn.fresh import FreshProcess
-from askback.worker.warm import Held, WarmWaits
+from askback.worker.turn.prewarmed import PrewarmedProcess
+from askback.worker.warm import EarlySaves, WarmWaits
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class Worker:
         self._warm = WarmWaits(context, name=name, owners=self._owners)
         self._prewarming = prewarming
         self._machine = machine
-        self._active: dict[str, RunControl] = {}
+        self._early_saves = EarlySaves()
+        self._active: dict[str, ClaimedRun] = {}
         self._executing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._queue = self._store.turns(self._owners)
@@ -98,8 +100,8 @@ class Worker:
     def drain(self) -> None:
         """Claim no more runs, and end when the last turn has ended. Processes that only wait for a run are ended."""
         self._draining = True
-        for control in self._active.values():
-            control.draining = True
+        for claim in self._active.values():
+            claim.draining = True
         self._prewarming.stop()
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
@@ -107,9 +109,9 @@ class Worker:
     def stop(self) -> None:
         """Claim no more runs; turns in progress are ended and go back to the queue."""
         self._stopping = True
-        for control in self._active.values():
-            control.stop(StopReason.SHUTDOWN)
-        self._context.early_saves.give_up()
+        for claim in self._active.values():
+            claim.stop(StopReason.SHUTDOWN)
+        self._early_saves.give_up()
         self._prewarming.stop()
         self._warm.pool.drop_all(DropReason.STOP)
         self._wake.set()
@@ -120,9 +122,9 @@ class Worker:
         Returns when no process is alive, also none that is kept warm.
         """
         self._suspended = True
-        for control in self._active.values():
-            control.stop(StopReason.LEASE_LOST)
-        self._context.early_saves.give_up()
+        for claim in self._active.values():
+            claim.stop(StopReason.LEASE_LOST)
+        self._early_saves.give_up()
         self._prewarming.stop()
         self._warm.pool.drop_all(DropReason.STOP)
         executing = list(self._executing)
@@ -172,31 +174,31 @@ class Worker:
         while True:
             changed = await wait()
             for run_id in self._active.keys() & changed.keys() if UNKNOWN_RUN not in changed else list(self._active):
-                await self._note_change(run_id, changed.get(run_id))
-            await self._note_warm(changed)
+                await self._notify_change(run_id, changed.get(run_id))
+            await self._notify_warm(changed)
             if self._queue.notify(changed):
                 self._wake.set()
 
-    async def _note_change(self, run_id: str, run: Run | None) -> None:
+    async def _notify_change(self, run_id: str, run: Run | None) -> None:
         """Pass a change on to the run's executor, and stop it if the run is to be canceled."""
         if run is None:
             try:
                 run = await self._retrying("reading a changed run", run_id, lambda: self._store.get(run_id))
             except (NotFound, Unavailable):
                 return
-        control = self._active.get(run_id)
-        if control is None:
+        claim = self._active.get(run_id)
+        if claim is None:
             return
         if run.cancel_requested:
-            control.stop(StopReason.CANCEL)
-        control.note_change(run)
+            claim.stop(StopReason.CANCEL)
+        claim.notify_change(run)
 
-    async def _note_warm(self, changed: Mapping[str, Run | None]) -> None:
+    async def _notify_warm(self, changed: Mapping[str, Run | None]) -> None:
         """Drop the warm processes of runs that are over, or that another program executes from now on."""
         known = self._warm.pool.run_ids
         for run_id in known & changed.keys() if UNKNOWN_RUN not in changed else known:
             with suppress(NotFound, Unavailable):
-                self._warm.note_change(changed.get(run_id) or await self._store.get(run_id))
+                self._warm.notify_change(changed.get(run_id) or await self._store.get(run_id))
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
@@ -261,8 +263,9 @@ class Worker:
                 raise
             self._leave(ticket, error)
             return None
-        control = self._active[run.id] = RunControl() if parked is None else self._warm.control(parked)
-        control.ticket = ticket
+        known = None if parked is None else self._warm.claim_of(parked)
+        claim = self._active[run.id] = known or ClaimedRun(claimed)
+        claim.ticket = ticket
         return claimed, parked
 
     def _leave(self, ticket: Ticket, refusal: Conflict | NotFound) -> None:
@@ -272,82 +275,79 @@ class Worker:
         else:
             self._queue.done(ticket)
 
-    async def _execute(self, run: Run, prewarmed: FreshProcess | None = None) -> None:
+    async def _execute(self, run: Run, prewarmed: PrewarmedProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""
-        held = Held(run=run, control=self._active[run.id])
-        self._pass_on_stop(held.control, run)
+        claim = self._active[run.id]
+        self._pass_on_stop(claim)
         task = asyncio.current_task()
         assert task is not None
         self._executing.add(task)
         try:
             if prewarmed is None:
-                self._prewarming.note_new_process(run)
+                self._prewarming.count_new_process(run)
+                await self._early_saves.finish(run.id)
                 await self._warm.prepare(run)
-            async with executing(self._context, held.control, prewarmed) as executor:
-                await self._turns(held, executor)
-                while not self.draining and self._warm.park(held, executor):
-                    self._let_go(held)
-                    if not await self._warm.wait(held, executor):
+            async with executing(self._context, claim, prewarmed) as executor:
+                await self._turns(claim, executor)
+                while not self.draining and self._warm.park(claim, executor):
+                    self._let_go(claim)
+                    if not await self._warm.wait(claim, executor):
                         break
-                    self._pass_on_stop(held.control, held.run)
-                    await self._turns(held, executor)
-            if held.run.state.final and (held.run.env_names or held.run.workdir):
-                await asyncio.to_thread(self._close, held.run)
+                    self._pass_on_stop(claim)
+                    await self._turns(claim, executor)
+            if claim.run.state.final and (claim.run.env_names or claim.run.workdir):
+                await asyncio.to_thread(self._close, claim.run)
         except (Exception, asyncio.CancelledError) as fault:
-            await self._fail(held, _innermost(fault))
+            await self._fail(claim, _innermost(fault))
         finally:
             self._executing.discard(task)
-            self._warm.leave(held)
-            self._let_go(held)
-        if not held.was_warm:
-            await self._save_early(held.run)
+            self._warm.leave(claim)
+            self._let_go(claim)
+        waits = claim.run.state is RunState.WAITING_USER and not claim.run.sticky
+        if waits and not claim.was_warm and not self._stopping:
+            workspace = self._context.workspaces.of(run.id)
+            await self._early_saves.save(claim.run, workspace, self._context.pools.turns)
 
-    def _pass_on_stop(self, control: RunControl, run: Run) -> None:
+    def _pass_on_stop(self, claim: ClaimedRun) -> None:
         """`drain`, `stop` or `suspend` may have gone through the runs in progress while the claim of this one was being stored."""
-        control.draining |= self._draining
+        claim.draining |= self._draining
         if self._stopping:
-            control.stop(StopReason.SHUTDOWN)
-        if self._suspended or run.worker != self._name():
-            control.stop(StopReason.LEASE_LOST)
+            claim.stop(StopReason.SHUTDOWN)
+        if self._suspended or claim.run.worker != self._name():
+            claim.stop(StopReason.LEASE_LOST)
 
-    async def _turns(self, held: Held, executor: RunExecutor) -> None:
-        run = held.run
-        while run.state is RunState.RUNNING or (run.sticky and run.state is RunState.WAITING_USER):
-            held.control.check_lease()
-            step = self._one_turn if run.state is RunState.RUNNING else self._one_wait
-            run = held.run = await step(run, executor)
+    async def _turns(self, claim: ClaimedRun, executor: RunExecutor) -> None:
+        while claim.run.state is RunState.RUNNING or (claim.run.sticky and claim.run.state is RunState.WAITING_USER):
+            claim.check_lease()
+            step = self._one_turn if claim.run.state is RunState.RUNNING else self._one_wait
+            claim.run = await step(claim, executor)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, claim: ClaimedRun) -> None:
         """Release the run's slot."""
-        if not held.has_slot:
+        if not claim.has_slot:
             return
-        held.has_slot = False
-        if held.control.ticket is not None:
-            self._queue.done(held.control.ticket)
-            held.control.ticket = None
+        claim.has_slot = False
+        if claim.ticket is not None:
+            self._queue.done(claim.ticket)
+            claim.ticket = None
         # A run that was queued again may have been claimed again by now.
-        if self._active.get(held.run.id) is held.control:
-            del self._active[held.run.id]
-        self._slots.release(held.run.engine, held.run.created_by)
+        if self._active.get(claim.run.id) is claim:
+            del self._active[claim.run.id]
+        self._slots.release(claim.run.engine, claim.run.created_by)
         self._wake.set()
 
-    async def _fail(self, held: Held, fault: BaseException) -> None:
+    async def _fail(self, claim: ClaimedRun, fault: BaseException) -> None:
         """A fault while the process was only kept warm ends the process, and no more."""
-        self._warm.leave(held)
-        if held.control.reason is StopReason.LEASE_LOST:
-            log.warning("a run is left to other programs: the lease of this one is lost", extra={"run": held.run.id})
+        self._warm.leave(claim)
+        if claim.stop_reason is StopReason.LEASE_LOST:
+            log.warning("a run is left to other programs: the lease of this one is lost", extra={"run": claim.run.id})
             return
         if isinstance(fault, asyncio.CancelledError):
             raise fault
-        if held.has_slot:
-            await self._give_up(held.run, fault)
+        if claim.has_slot:
+            await self._give_up(claim.run, fault)
         else:
-            log.error("a warm process was given up: %s", fault, extra={"run": held.run.id})
-
-    async def _save_early(self, run: Run) -> None:
-        if run.state is RunState.WAITING_USER and not run.sticky and not self._stopping:
-            workspace = self._context.workspaces.of(run.id)
-            await self._context.early_saves.save(run, workspace, self._context.pools.turns)
+            log.error("a warm process was given up: %s", fault, extra={"run": claim.run.id})
 
     def _close(self, run: Run) -> None:
         """Remove at once what could contain the run's secret variables. What fails is left to the next sweep."""
@@ -356,46 +356,50 @@ class Worker:
         except OSError as error:
             log.error("files that a finished run does not need cannot be removed: %s", error, extra={"run": run.id})
 
-    async def _one_wait(self, run: Run, executor: RunExecutor) -> Run:
-        return await self._retrying("keeping a resident process", run.id, lambda: self._hold(run, executor))
+    async def _one_wait(self, claim: ClaimedRun, executor: RunExecutor) -> Run:
+        """Keep the resident process of a sticky run that waits."""
+        run = claim.run
 
-    async def _hold(self, run: Run, executor: RunExecutor) -> Run:
-        held = await executor.hold(run)
-        self._active[run.id].check_lease()
-        if isinstance(held, Run):
-            return held
-        try:
-            ended = await move(self._store, run.id, held)
-            await self._drop_kept(run, ended)
+        async def hold() -> Run:
+            held = await executor.hold(run)
+            claim.check_lease()
+            if isinstance(held, Run):
+                return held
+            try:
+                ended = await move(self._store, run.id, held)
+            except Conflict:
+                # A reply came first: its turn finds that the process has ended.
+                return await self._store.get(run.id)
+            await self._drop_archive(run, ended)
             return ended
-        except Conflict:
-            # A reply came first: its turn finds that the process has ended.
-            return await self._store.get(run.id)
 
-    async def _one_turn(self, run: Run, executor: RunExecutor) -> Run:
+        return await self._retrying("keeping a resident process", run.id, hold)
+
+    async def _one_turn(self, claim: ClaimedRun, executor: RunExecutor) -> Run:
+        run = claim.run
         try:
             signal: Signal = await self._machine.classify_result(run, await executor.turn(run))
         except* (StaleWrite, Conflict) as lost:
             raise RuntimeError(f"this worker no longer holds run {run.id}") from lost
         except* Exception as fault:
             signal = await self._machine.classify_exception(run, _innermost(fault))
+
+        async def store_end() -> Run:
+            claim.check_lease()
+            # The last known state of the run is most likely current.
+            return await move(self._store, run.id, signal, seen=claim.newest)
+
         # The end of a turn is not lost because the disk is full: it is stored as soon as possible.
-        ended = await self._retrying("storing the end of a turn", run.id, lambda: self._store_end(run, signal))
-        await self._drop_kept(run, ended)
+        ended = await self._retrying("storing the end of a turn", run.id, store_end)
+        await self._drop_archive(run, ended)
         return ended
 
-    async def _drop_kept(self, before: Run, now: Run) -> None:
+    async def _drop_archive(self, before: Run, now: Run) -> None:
         """Remove what is no longer needed of the run from the file store. What fails is left to the next sweep."""
         if self._context.archives is not None:
             await self._context.archives.delete(before.kept, now)
             if now.state.final:
                 await self._context.archives.delete_pad(now)
-
-    async def _store_end(self, run: Run, signal: Signal) -> Run:
-        """Decide from the last known state of the run, which is most likely current."""
-        control = self._active[run.id]
-        control.check_lease()
-        return await move(self._store, run.id, signal, seen=control.run)
 
     async def _give_up(self, run: Run, fault: BaseException) -> None:
         """Release a run that we cannot execute: nobody else restarts it while we hold it."""
@@ -418,19 +422,19 @@ class Worker:
     async def _retrying(self, what: str, run_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retry while the store is unavailable, until the worker is stopped."""
         failed: RefusalCode | None = None
-        while True:
-            try:
-                result = await attempt()
-            except Unavailable as error:
-                if self._stopping:
-                    raise
-                failed = error.code
-                OUTAGES.failed(log, f"{what} failed, trying again", error, run=run_id)
-                await asyncio.sleep(_RETRY_SEC)
-            else:
-                if failed is not None:
-                    OUTAGES.over(log, failed, f"{what} works again")
-                return result
+
+        def retries(error: Exception) -> bool:
+            nonlocal failed
+            if not isinstance(error, Unavailable) or self._stopping:
+                return False
+            failed = error.code
+            OUTAGES.failed(log, f"{what} failed, trying again", error, run=run_id)
+            return True
+
+        result = await retry(attempt, retries=retries, pause=lambda: asyncio.sleep(_RETRY_SEC))
+        if failed is not None:
+            OUTAGES.over(log, failed, f"{what} works again")
+        return result
 
     async def _loss(self, run: Run, fault: BaseException) -> Signal:
         if run.cancel_requested or run.expired:

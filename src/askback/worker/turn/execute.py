@@ -1,21 +1,25 @@
-"""The turns of one run, for as long as a worker holds the run: prepare, execute, observe, verdict.
+"""The turns of one run, for as long as a worker holds the run.
 
-A resumable run gets a new process for every turn, which ends with the turn, unless it is kept warm for the next one. A
-sticky run has one resident process from its first turn to its end, also while it waits. In all cases a turn is over, and
-a run final, only when every process that should have ended has ended.
+A turn takes these steps: prepare the run's files, get a process, instruct and observe it, reach a verdict, save what the turn
+left, and return the signal that ends it.
+
+A resumable run gets a new process for every turn, which ends with the turn, unless it is kept warm for the next one. Its
+first process may have been started in advance. A sticky run has one resident process from its first turn to its end, also
+while it waits. In all cases a turn is over, and a run final, only when every process that should have ended has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from askback.core.errors import RefusalCode, RunError, RunWarning, Unavailable
+from askback.background.loops import first_of
+from askback.core.errors import RefusalCode, RunError, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
@@ -23,29 +27,37 @@ from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
 from askback.process.child import NotFrozen
 from askback.store.base import move
+from askback.worker.claimed_run import ClaimedRun, StopReason
 from askback.worker.machine import REASONS
-from askback.worker.run_control import RunControl, StopReason
-from askback.worker.turn.context import TurnContext
-from askback.worker.turn.deferring import note_deferred
-from askback.worker.turn.early_saves import SETTLE_SEC
-from askback.worker.turn.file_names import mask_names
-from askback.worker.turn.holding import after_question, instruct
-from askback.worker.turn.keeping import SessionGone, Unreachable, continue_live
-from askback.worker.turn.keeping import begin as begin_files
-from askback.worker.turn.keeping import keep as keep_files
+from askback.worker.turn.ask_tool import mark_deferred
+from askback.worker.turn.context import CannotStart, Stopped, TurnContext
+from askback.worker.turn.files import (
+    SessionGone,
+    Unreachable,
+    continue_live,
+    fetch,
+    restore,
+    store_archive,
+    store_artifacts,
+)
+from askback.worker.turn.instruct import after_question, converse
 from askback.worker.turn.observe import EventFeed, TurnObserver
 from askback.worker.turn.prepare import Unfit, turn_name
 from askback.worker.turn.process import EngineProcess, start_process
-from askback.worker.turn.shortage import CannotStart, Stopped
-from askback.worker.turn.stored_files import fetch_files, store_turn
+from askback.worker.turn.recording import (
+    mask_names,
+    new_repositories,
+    record_end,
+    record_inherited,
+    record_start,
+    record_versions,
+)
 from askback.worker.turn.verdict import limit_error, verdict
-from askback.worker.turn.versions import record_inherited, record_versions
-from askback.worker.turn.workdir import new_repositories, record_end, record_start
 
 log = logging.getLogger(__name__)
 
-LINGER_SEC = 5.0
-"""How long the process of one turn may live after the engine's own end-of-turn event."""
+_SETTLE_SEC = 0.05
+"""Some engines still tidy up for a moment after their turn."""
 _WARM_LOST = "the process that was kept for it had ended"
 _UNRESPONSIVE = "the process that was kept for it did not respond"
 _CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
@@ -53,8 +65,9 @@ _KEEPER_KILLED = "the keeper of the engine's process was killed"
 _LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
 T = TypeVar("T")
-S = TypeVar("S", bound=TurnEnded | ProcessTreeEnded | ProcessLost)
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
+TurnResult = Completed | TurnFailed
+"""What the engine's own output says of a turn."""
 
 
 class Prewarmed(Protocol):
@@ -66,13 +79,21 @@ class Prewarmed(Protocol):
     async def end(self) -> None: ...
 
 
+class ResidentProcessGone(Exception):
+    """The resident process of a sticky run has ended; `error` says why, if it exceeded a limit."""
+
+    def __init__(self, error: RunError | None = None) -> None:
+        super().__init__()
+        self.error = error
+
+
 @asynccontextmanager
 async def executing(
-    context: TurnContext, control: RunControl, prewarmed: Prewarmed | None = None
+    context: TurnContext, claim: ClaimedRun, prewarmed: Prewarmed | None = None
 ) -> AsyncIterator[RunExecutor]:
     """An executor for one run. After the block, its process tree has ended."""
     async with asyncio.TaskGroup() as group:
-        executor = RunExecutor(context, control, group, prewarmed)
+        executor = RunExecutor(context, claim, group, prewarmed)
         try:
             yield executor
         finally:
@@ -81,18 +102,15 @@ async def executing(
 
 class RunExecutor:
     def __init__(
-        self,
-        context: TurnContext,
-        control: RunControl,
-        group: asyncio.TaskGroup,
-        prewarmed: Prewarmed | None = None,
+        self, context: TurnContext, claim: ClaimedRun, group: asyncio.TaskGroup, prewarmed: Prewarmed | None = None
     ) -> None:
         self._context = context
+        self._claim = claim
+        self._group = group
         self._prewarmed = prewarmed
         """A process that the first turn takes over."""
-        self._control = control
-        self._group = group
         self._process: EngineProcess | None = None
+        """The process of the current turn, or the one that stays for the next."""
 
     async def end(self) -> None:
         """End the process, if there is one."""
@@ -100,7 +118,7 @@ class RunExecutor:
             await self._prewarmed.end()
             self._prewarmed = None
         if self._process is not None:
-            self._process.hurried |= self._control.reason is StopReason.LEASE_LOST
+            self._process.hurried |= self._claim.stop_reason is StopReason.LEASE_LOST
             await self._process.end()
             self._process = None
 
@@ -117,179 +135,106 @@ class RunExecutor:
             raise
 
     async def _turn(self, run: Run) -> TurnSignal:
-        epoch, clock = run.epoch, self._context.clock
         if run.cancel_requested:
             await self.end()
-            return ProcessTreeEnded(epoch=epoch, at=clock())
-        if self._process is None:
-            if run.sticky and run.next_turn.kind is not TurnKind.START:
-                return TurnLost(epoch=epoch, at=clock())
-            try:
-                await self._begin_files(run)
-                await record_inherited(self._context, run)
-                await record_start(self._context, run)
-                self._process = await self._new_process(run)
-            except Unfit as reason:
-                log.info("a prewarmed process is not used: %s", reason, extra={"run": run.id})
-                return await self._not_warm(run)
-            except CannotStart as refusal:
-                await self.end()
-                kept = None if isinstance(refusal, SessionGone) else run.kept
-                return TurnEnded(epoch=epoch, outcome=refusal.outcome, at=clock(), kept=kept)
-            except Unreachable:
-                return self._put_back(run)
-            except Stopped:
-                return self._stopped(run)
-        elif not run.sticky and (not self._process.keepable or self._process.child.is_stopped):
-            return await self._not_warm(run)
-        elif self._process.child.has_exited:
-            error = _limit_error(run, self._process)
+            return ProcessTreeEnded(epoch=run.epoch, at=self._context.clock())
+        feed = EventFeed(self._context.store, run.id, run.epoch)
+        try:
+            process = await self._get_process(run)
+            observer = await process.begin_turn(self._context, run, feed)
+        except (CannotStart, ResidentProcessGone, Stopped, Unfit, Unreachable) as reason:
             await self.end()
-            if error is not None:
-                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=clock(), kept=run.kept)
-            return TurnLost(epoch=epoch, at=clock())
-        else:
-            try:
-                await continue_live(self._context, run)
-                await fetch_files(self._context, run, self._control)
-            except (Stopped, Unreachable):
-                await self.end()
-                return self._put_back(run)
-        return await self._execute(run, self._process)
+            return self._not_begun(run, reason)
+        result = await self._instruct_and_observe(run, process, observer, feed)
+        signal = await self._conclude(run, process, observer, result)
+        if isinstance(signal, TurnLost):
+            return signal
+        return await self._save(run, process, observer, result, signal)
 
-    async def _begin_files(self, run: Run) -> None:
-        if self._prewarmed is None:
-            await begin_files(self._context, run, self._control)
+    # Preparing files, and getting a process.
+
+    async def _get_process(self, run: Run) -> EngineProcess:
+        """Prepare the run's files and return the process for its turn: the one that has stayed, the prewarmed one, or a new one.
+
+        Raises `CannotStart`, `Unfit`, `ResidentProcessGone`, `Stopped` or `Unreachable` if the turn cannot begin.
+        """
+        if self._process is not None:
+            self._check_usable(run, self._process)
+        elif run.sticky and run.next_turn.kind is not TurnKind.START:
+            raise ResidentProcessGone
+        if self._process is None and self._prewarmed is None:
+            await restore(self._context, run, self._claim)
         else:
             await continue_live(self._context, run)
         # Beside what the last turn left, there may be new files: an answer can have some.
-        await fetch_files(self._context, run, self._control)
+        await fetch(self._context, run, self._claim)
+        if self._process is None:
+            await record_inherited(self._context, run)
+            await record_start(self._context, run)
+            self._process = await self._start(run)
+        return self._process
 
-    def _put_back(self, run: Run) -> TurnSignal:
-        """The turn is executed again: nothing of it has happened, or what it left is not stored."""
-        at = self._context.clock()
-        if self._control.reason is StopReason.CANCEL:
-            return ProcessTreeEnded(epoch=run.epoch, at=at)
-        if self._control.reason is None:
-            self._context.machine.files_failed("the file store cannot be used")
-        return TurnLost(epoch=run.epoch, at=at, counted=False, why=REASONS[RefusalCode.FILES_UNAVAILABLE])
+    def _check_usable(self, run: Run, process: EngineProcess) -> None:
+        """Raise if the process that has stayed cannot execute the turn."""
+        if run.sticky and process.child.has_exited:
+            raise ResidentProcessGone(_limit_error(run, process))
+        if not run.sticky and (not process.keepable or process.child.is_stopped):
+            raise Unfit("it has ended or is suspended")
 
-    async def _new_process(self, run: Run) -> EngineProcess:
+    async def _start(self, run: Run) -> EngineProcess:
         if self._prewarmed is None:
-            return await start_process(self._context, run, self._control)
+            return await start_process(self._context, run, self._claim)
         process = await self._prewarmed.take_over(run)
         self._prewarmed = None
         return process
 
-    async def _not_warm(self, run: Run) -> TurnSignal:
-        """The process cannot be used for this turn. Nothing of the turn has happened, and it gets a new process."""
-        await self.end()
-        return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_WARM_LOST)
+    def _not_begun(
+        self, run: Run, reason: CannotStart | ResidentProcessGone | Stopped | Unfit | Unreachable
+    ) -> TurnSignal:
+        """How a turn ends of which nothing has happened: the run fails, or the turn goes back to the queue."""
+        epoch, at = run.epoch, self._context.clock()
+        match reason:
+            case CannotStart(outcome=outcome):
+                kept = None if isinstance(reason, SessionGone) else run.kept
+                return TurnEnded(epoch=epoch, outcome=outcome, at=at, kept=kept)
+            case ResidentProcessGone(error=RunError() as error):
+                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=at, kept=run.kept)
+            case ResidentProcessGone():
+                return TurnLost(epoch=epoch, at=at)
+            case Unfit():
+                log.info("a process that was ready is not used: %s", reason, extra={"run": run.id})
+                return TurnLost(epoch=epoch, at=at, counted=False, why=_WARM_LOST)
+            case Unreachable():
+                return self._put_back(run)
+            case Stopped():
+                return self._stopped(run)
 
-    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
-        """How a stopped turn ends. A planned stop does not count as a restart. A killed keeper does: the engine may have
-        killed it."""
-        at, reason = self._context.clock(), self._control.reason
-        if reason is StopReason.CANCEL:
-            return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=counted and reason is None, why=why)
+    # Instructing and observing it.
 
-    def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
-        if process.desk.has_answer_left and not process.child.lost:
-            return self._stopped(run, _CALL_NOT_MADE)
-        if process.child.expired:
-            # Not counted: this is no fault of the run. If another program has taken it over, it refuses this.
-            return self._stopped(run, _LEASE_OVER, counted=False)
-        if process.child.lost or not process.continued:
-            return self._stopped(run)
-        if process.unresponsive and self._control.reason is None:
-            # Not counted: the next process is a new one, for which this cannot happen again.
-            return TurnLost(epoch=run.epoch, at=self._context.clock(), counted=False, why=_UNRESPONSIVE)
-        return self._stopped(run, _WARM_LOST)
-
-    async def _execute(self, run: Run, process: EngineProcess) -> TurnSignal:
-        feed = EventFeed(self._context.store, run.id, run.epoch)
-        try:
-            observer = await process.begin_turn(self._context, run, feed)
-        except Unfit as reason:
-            log.info("a process that was kept is not used: %s", reason, extra={"run": run.id})
-            return await self._not_warm(run)
+    async def _instruct_and_observe(
+        self, run: Run, process: EngineProcess, observer: TurnObserver, feed: EventFeed
+    ) -> TurnResult | None:
+        """Have the process execute the turn, and store its events. None: it was stopped, or its process was lost."""
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
-            result = await self._observe(run, process, observer)
-            process.desk.end_turn()
+            result = await self._result(run, process, observer)
+            process.ask_tool.end_turn()
             observer.close()
             feed.close()
-        signal = await self._signal(run, process, observer, result)
-        if isinstance(signal, TurnLost):
-            return signal
-        await asyncio.to_thread(_check_folder, process)
-        await asyncio.to_thread(_note_deferred, process, result)
-        over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
-        saved = await self._while_frozen(run, lambda: self._save_turn(run, process, signal, over=over))
-        return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
+        return result
 
-    async def _while_frozen(self, run: Run, save: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Save what the turn left. A process that stays is suspended meanwhile, or it does not stay.
-
-        The one of a sticky run stays in any case: its run cannot continue without it.
-        """
-        if self._process is not None:
-            try:
-                if self._context.archives is not None:
-                    # Some engines still tidy up for a moment after their turn.
-                    await asyncio.sleep(SETTLE_SEC)
-                async with self._process.child.frozen():
-                    return await save()
-            except NotFrozen as problem:
-                log.info("a process cannot be suspended: %s", problem, extra={"run": run.id})
-                if not run.sticky:
-                    await self.end()
-        return await save()
-
-    async def _save_turn(
-        self, run: Run, process: EngineProcess, signal: TurnEnded | ProcessTreeEnded, *, over: bool
-    ) -> TurnSignal:
-        """Record and store what the turn left. Can be repeated."""
-        warnings = await record_end(self._context, run, process.prepared.redactor)
-        await mask_names(self._context, run, process.prepared)
-        await record_versions(self._context, run)
-        not_stored = await self._store(run)
-        if not_stored is None:
-            return self._put_back(run)
-        signal = replace(signal, warnings=(*signal.warnings, *warnings, *not_stored))
-        return await self._keep(run, signal, over=over)
-
-    async def _store(self, run: Run) -> Sequence[RunWarning] | None:
-        """Store the artifacts and the raw output of the turn. None if the program stops before they are stored."""
-        try:
-            return await store_turn(self._context, run, self._control, turn_name(run))
-        except (Stopped, Unreachable):
-            if self._control.reason is not StopReason.CANCEL:
-                await self.end()
-                return None
-            log.error("the files of a canceled turn are not stored", extra={"run": run.id})
-            return ()
-
-    async def _keep(self, run: Run, signal: S, *, over: bool) -> S | TurnLost:
-        """Store the run's files. Those of a sticky run are needed nowhere else before it is over."""
-        if run.sticky and not over:
-            return signal
-        return await keep_files(self._context, run, signal, self._control, over=over, end_process=self.end)
-
-    async def _observe(self, run: Run, process: EngineProcess, observer: TurnObserver) -> Completed | TurnFailed | None:
-        """Observe the process until the turn is over. None: it was stopped, or its process was lost."""
+    async def _result(self, run: Run, process: EngineProcess, observer: TurnObserver) -> TurnResult | None:
         if run.process != process.child.identity:
             signal = ProcessStarted(epoch=run.epoch, process=process.child.identity, at=self._context.clock())
             observer.run = await move(self._context.store, run.id, signal, seen=run)
         if process.life is None:
             process.life = self._group.create_task(process.live())
         ended = await self._until_over(run, process, observer, process.life)
-        read: Callable[[], Completed | TurnFailed]
-        if ended is not None and _repeatable(run, process) and _ended_by_itself(process, ended):
-            # In a new process the turn might succeed, and that is all that a run without a warm process knows.
-            return None
+        read: Callable[[], TurnResult]
         if ended is not None:
+            if process.was_ready_for(run) and process.ask_tool.question is None and _ended_by_itself(process, ended):
+                # In a new process the turn might succeed, and that is all that a run without a warm process knows.
+                return None
             read = partial(process.reader.finish, ended)
         elif process.conversation is not None and observer.turn_over.is_set():
             read = process.conversation.outcome
@@ -297,7 +242,7 @@ class RunExecutor:
             return None
         async with process.reader_lock:
             result = await self._context.parsing.run(read, observer.printed)
-        if process.desk.has_answer_left:
+        if process.ask_tool.has_answer_left:
             return None
         if isinstance(result, Completed):
             await observer.take_end(result)
@@ -308,8 +253,8 @@ class RunExecutor:
     ) -> Exit | None:
         """Wait until the turn is over. Returns an `Exit` if the process has ended, unless it was stopped or lost."""
         waits = (
-            partial(_converse, run, process, observer),
-            self._control.wait,
+            partial(converse, run, process, observer),
+            self._claim.wait_stopped,
             observer.strayed.wait,
             process.child.over_limit.wait,
             partial(after_question, run, process, observer),
@@ -324,38 +269,38 @@ class RunExecutor:
         if process.conversation is not None and observer.turn_over.is_set() and not observer.strayed.is_set():
             return None
         if life not in done:
-            if not done and not observer.printed and _was_kept(run, process):
+            if not done and not observer.printed and process.was_ready_for(run):
                 process.unresponsive = True
             await process.kill()
         code = await life
-        if process.child.lost or (self._control.reason is not None and life not in done):
+        if process.child.lost or (self._claim.stop_reason is not None and life not in done):
             return None
         return Exit(code=code, timed_out=not done, over_limit=process.child.over_limit.is_set())
 
-    async def _signal(
-        self, run: Run, process: EngineProcess, observer: TurnObserver, result: Completed | TurnFailed | None
+    # The verdict.
+
+    async def _conclude(
+        self, run: Run, process: EngineProcess, observer: TurnObserver, result: TurnResult | None
     ) -> TurnSignal:
         """How the turn ended. A process that the run no longer needs is ended first."""
-        canceled = self._control.reason is StopReason.CANCEL
-        if canceled or result is None or not await self._may_stay(run, process):
+        if self._claim.canceled or result is None or not await self._may_stay(run, process):
             await self.end()
         error = _limit_error(run, process)
         outcome: TurnOutcome
-        if canceled or (error is None and result is None):
+        if self._claim.canceled or (error is None and result is None):
             return self._interrupted(run, process)
         if error is not None:
             outcome = TurnError(error=error)
         else:
             assert result is not None
-            resuming = process.prepared.turn.handle is not None and not process.continued
             outcome = await verdict(
                 self._context.parsing,
                 run,
                 process.prepared,
                 observer,
                 result,
-                resuming=resuming,
-                put=process.desk.question,
+                resuming=process.prepared.turn.handle is not None and not process.continued,
+                put=process.ask_tool.question,
             )
         # With the handle that the turn has named. A process whose turn failed is not used again, not even for a new session.
         if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
@@ -374,18 +319,102 @@ class RunExecutor:
             return True
         return process.conversation is not None and process.usable and await process.sign_in_is_current()
 
-    # A wait.
+    def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
+        """How a turn ends that was stopped, or whose process was lost."""
+        if process.ask_tool.has_answer_left and not process.child.lost:
+            return self._stopped(run, _CALL_NOT_MADE)
+        if process.child.expired:
+            # Not counted: this is no fault of the run. If another instance has taken it over, it refuses this.
+            return self._stopped(run, _LEASE_OVER, counted=False)
+        if process.child.lost or not process.continued:
+            return self._stopped(run)
+        if process.unresponsive and self._claim.stop_reason is None:
+            # Not counted: the next process is a new one, for which this cannot happen again.
+            return self._stopped(run, _UNRESPONSIVE, counted=False)
+        return self._stopped(run, _WARM_LOST)
+
+    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
+        """A planned stop does not count as a restart. A killed keeper does: the engine may have killed it."""
+        at = self._context.clock()
+        if self._claim.canceled:
+            return ProcessTreeEnded(epoch=run.epoch, at=at)
+        return TurnLost(epoch=run.epoch, at=at, counted=counted and self._claim.stop_reason is None, why=why)
+
+    def _put_back(self, run: Run) -> TurnSignal:
+        """The turn is executed again: the file store could not be used before it, or to store what it left."""
+        if self._claim.stop_reason is None:
+            self._context.machine.files_failed("the file store cannot be used")
+        return self._stopped(run, REASONS[RefusalCode.FILES_UNAVAILABLE], counted=False)
+
+    # Saving what the turn left.
+
+    async def _save(
+        self,
+        run: Run,
+        process: EngineProcess,
+        observer: TurnObserver,
+        result: TurnResult | None,
+        signal: TurnEnded | ProcessTreeEnded,
+    ) -> TurnSignal:
+        deferred = isinstance(result, Completed) and result.deferred and process.ask_tool.question is not None
+        await asyncio.to_thread(_check_folder, process)
+        await asyncio.to_thread(mark_deferred, process.prepared.workspace, deferred=deferred)
+        over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
+        saved = await self._while_frozen(run, lambda: self._store_files(run, process, signal, over=over))
+        return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
+
+    async def _while_frozen(self, run: Run, save: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Save what the turn left. A process that stays is suspended meanwhile, or it does not stay.
+
+        The one of a sticky run stays in any case: its run cannot continue without it.
+        """
+        if self._process is not None:
+            try:
+                if self._context.archives is not None:
+                    await asyncio.sleep(_SETTLE_SEC)
+                async with self._process.child.frozen():
+                    return await save()
+            except NotFrozen as problem:
+                log.info("a process cannot be suspended: %s", problem, extra={"run": run.id})
+                if not run.sticky:
+                    await self.end()
+        return await save()
+
+    async def _store_files(
+        self, run: Run, process: EngineProcess, signal: TurnEnded | ProcessTreeEnded, *, over: bool
+    ) -> TurnSignal:
+        """Record and store what the turn left. Can be repeated."""
+        warnings = await record_end(self._context, run, process.prepared.redactor)
+        await mask_names(self._context, run, process.prepared)
+        await record_versions(self._context, run)
+        try:
+            try:
+                warnings += tuple(await store_artifacts(self._context, run, self._claim, turn_name(run)))
+            except (Stopped, Unreachable):
+                if not self._claim.canceled:
+                    raise
+                log.error("the files of a canceled turn are not stored", extra={"run": run.id})
+            signal = replace(signal, warnings=(*signal.warnings, *warnings))
+            if run.sticky and not over:
+                # No other machine needs the files of a resident process.
+                return signal
+            return await store_archive(self._context, run, signal, self._claim, over=over, end_process=self.end)
+        except (Stopped, Unreachable):
+            await self.end()
+            return self._put_back(run)
+
+    # A wait with a resident process.
 
     async def hold(self, run: Run) -> Run | ProcessLost | ProcessTreeEnded:
         """Keep the process of a waiting run. Returns the run once it no longer waits, or how its process ended."""
         process = self._process
         while process is not None and process.usable:
-            run = self._control.newest(run)
+            run = self._claim.newest
             if run.state is not RunState.WAITING_USER:
                 return run
-            if self._control.reason is not None or run.expired:
+            if self._claim.stop_reason is not None or run.expired:
                 break
-            await self._change_or_exit(process)
+            await first_of(self._claim.wait_changed, process.child.exited, process.child.over_limit.wait)
         await self.end()
         # The process could write to the user's folder until now.
         warnings = () if process is None else await new_repositories(self._context, run, process.prepared.redactor)
@@ -395,14 +424,12 @@ class RunExecutor:
             signal = ProcessTreeEnded(epoch=run.epoch, at=at, warnings=warnings)
         else:
             signal = ProcessLost(epoch=run.epoch, at=at, error=_limit_error(run, process), warnings=warnings)
-        kept = await self._keep(run, signal, over=True)
         # The run is over in any case: without the archive, its files are on this machine.
-        return signal if isinstance(kept, TurnLost) else kept
+        with suppress(Stopped, Unreachable):
+            return await store_archive(self._context, run, signal, self._claim, over=True, end_process=self.end)
+        return signal
 
-    async def _change_or_exit(self, process: EngineProcess) -> None:
-        await first_of(self._control.changed, process.child.exited, process.child.over_limit.wait)
-
-    # A warm process.
+    # A wait with a warm process.
 
     @property
     def warm_pid(self) -> int | None:
@@ -420,47 +447,9 @@ class RunExecutor:
         process = self._process
         if process is None or not process.keepable:
             return settled.is_set()
-        call_lost = [process.desk.gone] if process.paused else []
+        call_lost = [process.ask_tool.gone] if process.paused else []
         await first_of(settled.wait, process.child.exited, process.child.over_limit.wait, *call_lost, timeout=seconds)
         return settled.is_set()
-
-    @property
-    def is_usable(self) -> bool:
-        return self._process is not None and self._process.keepable
-
-
-async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
-    """Wait for the first of these."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(wait()) for wait in waits]
-        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-
-
-async def _converse(run: Run, process: EngineProcess, observer: TurnObserver) -> None:
-    """Send instructions to a resident process, and wait for the end of the turn. Any other process then gets time to exit.
-
-    Returns before the end of the turn if a process that was kept does not read the instructions.
-    """
-    if process.conversation is not None:
-        instructed = await instruct(process, observer)
-        if not instructed or (_was_kept(run, process) and not await process.reads()):
-            process.unresponsive = True
-            return
-    await observer.turn_over.wait()
-    if process.conversation is None:
-        await asyncio.sleep(LINGER_SEC)
-
-
-def _was_kept(run: Run, process: EngineProcess) -> bool:
-    """Whether the turn could have had a new process instead."""
-    return process.continued and not run.sticky
-
-
-def _repeatable(run: Run, process: EngineProcess) -> bool:
-    """Whether the turn is repeated in a new process, if this one ends. A turn that has asked is not."""
-    return _was_kept(run, process) and process.desk.question is None
 
 
 def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
@@ -473,11 +462,6 @@ def _check_folder(process: EngineProcess) -> None:
     """A turn whose folder somebody has removed leaves neither a session nor artifacts: it must be repeated."""
     if not process.prepared.workspace.turns.is_dir():
         raise Unavailable(RefusalCode.STORE_UNUSABLE, "the folder of the run was removed while its turn was executed")
-
-
-def _note_deferred(process: EngineProcess, result: Completed | TurnFailed | None) -> None:
-    deferred = isinstance(result, Completed) and result.deferred and process.desk.question is not None
-    note_deferred(process.prepared.workspace, deferred=deferred)
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:

@@ -16,7 +16,7 @@ from askback.skills import prompts
 from askback.skills.package import SkillPackage
 from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
-from askback.worker.turn.asking import has_ask_tool
+from askback.worker.turn.ask_tool import has_ask_tool
 from askback.worker.turn.context import TurnContext
 from askback.workspace.layout import SKILL_DIR, Workspace
 

@@ -6,22 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from askback.catalog.engines import can_be_warm
 from askback.catalog.home_files import home_files
 from askback.catalog.probes import EngineSetup, sign_in_of
 from askback.core.errors import ErrorCode
 from askback.core.outcomes import engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Mode, ProfileKind, Run, TurnKind
+from askback.core.runs import Run, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Turn
 from askback.process.ask_socket import ask_tool_command
 from askback.skills.package import SkillPackage
 from askback.text.redaction import Redactor
-from askback.worker.turn.asking import DeferredCall, has_ask_tool
-from askback.worker.turn.context import TurnContext
-from askback.worker.turn.deferring import deferred_call
+from askback.worker.turn.ask_tool import DeferredCall, deferred_call, has_ask_tool
+from askback.worker.turn.context import CannotStart, TurnContext
 from askback.worker.turn.instructions import Instructions, build_instructions, skill_dir
-from askback.worker.turn.shortage import CannotStart
 from askback.workspace.layout import Workspace
 from askback.workspace.sign_ins import SignInCopies
 from askback.workspace.snapshots import HomeChangedWhileSaving, HomeLost
@@ -134,26 +131,6 @@ def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
     _write_prompt(run, prepared)
 
 
-def may_stay(context: TurnContext, run: Run, probe: Probe) -> bool:
-    """Whether the process of a resumable run that starts its session can be kept while the run waits.
-
-    With a limit on the CPU time of a turn it cannot: what a process has used is counted from its start. Nor in a folder of
-    the user, which is checked and recorded with each new process.
-    """
-    engine, setup = context.engines[run.engine], context.setups[run.engine]
-    starts = run.handle is None and run.workdir is None
-    if run.sticky or run.mode is not Mode.INTERACTIVE or not starts or not can_be_warm(engine, probe):
-        return False
-    takes_effort = not (run.options.effort or setup.effort) or ProfileKind.STICKY_PROCESS in probe.effort
-    return takes_effort and context.warm.on and warm_sec(context, run) > 0 and not setup.resources.cpu_sec
-
-
-def warm_sec(context: TurnContext, run: Run) -> float:
-    """How long the process of this run may be kept while the run waits: what it asks for, at most what is allowed."""
-    allowed, own = context.setups[run.engine].warm_sec, run.options.warm_sec
-    return allowed if own is None else min(own, allowed)
-
-
 def turn_name(run: Run) -> str:
     """The file name of this attempt at this turn."""
     return f"{run.attempt_number:03d}-{run.epoch:03d}"
@@ -188,7 +165,7 @@ def _prepare_files(
         # A call that is deferred can only be answered with the tool, also if it was switched off since.
         ask_tool = turn.ask_tool if deferred is None else ask_tool_command(workspace.tmp)
         turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky, ask_tool=ask_tool, deferred=answered)
-        resident = run.sticky or may_stay(context, run, probe)
+        resident = run.sticky or context.may_stay(run, probe)
         launch = launch_of(engine, turn, resident=resident)
         prepared = PreparedTurn(
             package=package,

@@ -30,12 +30,11 @@ from askback.process.ask_socket import ask_tool_files
 from askback.process.child import Child, FolderRefused, NotFrozen, NotStarted, Pipe, SpawnRequest
 from askback.process.locks import FileLock
 from askback.process.streams import Line
-from askback.worker.run_control import RunControl
-from askback.worker.turn.asking import AskDesk
-from askback.worker.turn.context import TurnContext
+from askback.worker.claimed_run import ClaimedRun
+from askback.worker.turn.ask_tool import AskTool
+from askback.worker.turn.context import CannotStart, TurnContext, pause
 from askback.worker.turn.observe import EventFeed, RawOutput, TurnObserver
 from askback.worker.turn.prepare import PreparedTurn, Unfit, prepare, prepare_next, turn_name, unavailable
-from askback.worker.turn.shortage import CannotStart, pause
 from askback.workspace.layout import Workspace
 from askback.workspace.sign_ins import SignInCopies
 from askback.workspace.workdirs import WorkdirUnavailable
@@ -63,13 +62,12 @@ class EngineProcess:
         lock: FileLock,
         raw: RawOutput,
         *,
-        desk: AskDesk,
+        ask_tool: AskTool,
         delayed: bool = False,
         prewarmed: bool = False,
     ) -> None:
         self.prepared = prepared
-        self.desk = desk
-        """Takes what the engine asks by its ask tool."""
+        self.ask_tool = ask_tool
         self.reader = reader
         self.reader_lock = asyncio.Lock()
         """Held while the reader is called: long lines are parsed in another thread."""
@@ -110,11 +108,7 @@ class EngineProcess:
     @property
     def keepable(self) -> bool:
         """Whether a resumable run gains from it. A process whose call was lost continues without the answer."""
-        return self.usable and not self.call_lost
-
-    @property
-    def call_lost(self) -> bool:
-        return self.paused and not self.desk.holds
+        return self.usable and (not self.paused or self.ask_tool.holds)
 
     async def begin_turn(self, context: TurnContext, run: Run, feed: EventFeed) -> TurnObserver:
         """Observe what the process prints as the output of this turn."""
@@ -123,7 +117,7 @@ class EngineProcess:
             self.prepared = await self._prepare_next(context, run)
         self.turns += 1
         deferred = None if later else self.prepared.deferred
-        self.desk.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
+        self.ask_tool.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
@@ -177,6 +171,10 @@ class EngineProcess:
     def continued(self) -> bool:
         """Whether the process is older than its turn."""
         return self.turns > 1 or self._prewarmed
+
+    def was_ready_for(self, run: Run) -> bool:
+        """Whether the turn could have had a new process instead."""
+        return self.continued and not run.sticky
 
     async def sign_in_is_current(self) -> bool:
         """Whether the sign-in of the process is still the user's, and was not renewed by it."""
@@ -252,23 +250,22 @@ class EngineProcess:
         self.sign_in_warnings = await merge_sign_in(self._run_id, self.prepared.sign_in_copies)
 
 
-async def start_process(context: TurnContext, run: Run, control: RunControl) -> EngineProcess:
+async def start_process(context: TurnContext, run: Run, claim: ClaimedRun) -> EngineProcess:
     """Prepare the run's turn and start its engine. Raises `CannotStart` or `Stopped`."""
-    await context.early_saves.finish(run.id)
     async with AsyncExitStack() as resources:
-        lock = await take_lock(run, context.workspaces.of(run.id), control)
+        lock = await take_lock(run, context.workspaces.of(run.id), claim)
         resources.callback(lock.release)
-        prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), control)
+        prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), claim)
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(merge_sign_in, run.id, prepared.sign_in_copies)
             conversation = conversation_of(prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
-            desk = await desk_of(prepared.turn, prepared.workspace)
-            resources.callback(desk.close)
-            (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), control)
+            ask_tool = await open_ask_tool(prepared.turn, prepared.workspace)
+            resources.callback(ask_tool.close)
+            (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), claim)
             unless_started.pop_all()
         process = EngineProcess(
-            run, prepared, reader, conversation, child, lock, raw, desk=desk, delayed=delayed or again
+            run, prepared, reader, conversation, child, lock, raw, ask_tool=ask_tool, delayed=delayed or again
         )
         if prepared.sign_in_copies is not None and prepared.resident and not run.sticky:
             await asyncio.to_thread(context.workspaces.note_sign_in, run.id)
@@ -277,12 +274,12 @@ async def start_process(context: TurnContext, run: Run, control: RunControl) -> 
     return process
 
 
-async def desk_of(turn: Turn, workspace: Workspace) -> AskDesk:
+async def open_ask_tool(turn: Turn, workspace: Workspace) -> AskTool:
     """Open before the process starts, if the process has an ask tool."""
-    desk = AskDesk()
+    ask_tool = AskTool()
     if turn.ask_tool:
-        await desk.open(workspace)
-    return desk
+        await ask_tool.open(workspace)
+    return ask_tool
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
@@ -291,7 +288,7 @@ def conversation_of(prepared: PreparedTurn) -> Conversation | None:
     return None
 
 
-async def take_lock(run: Run, workspace: Workspace, control: RunControl) -> FileLock:
+async def take_lock(run: Run, workspace: Workspace, claim: ClaimedRun) -> FileLock:
     """Take the run's lock; end what is left of an earlier turn, which still holds it.
 
     Raises `Stopped` if the turn is stopped first: there are processes that cannot be ended.
@@ -302,7 +299,7 @@ async def take_lock(run: Run, workspace: Workspace, control: RunControl) -> File
             log.warning("ending what is left of an earlier turn", extra={"run": run.id})
         logged = True
         await tree.Tree(mark=run.id, root=run.process, lock=workspace.lock_path).end(grace_sec=0)
-        await pause(control, _LOCK_RETRY_SEC)
+        await pause(claim, _LOCK_RETRY_SEC)
     return lock
 
 

@@ -1,8 +1,13 @@
-"""The question that an engine's ask tool puts in a turn: checked at the call, kept until the turn is over.
+"""The questions that an engine asks by its ask tool: each is checked at the call, and is the question of its turn.
 
-It is only kept in memory. A turn that is interrupted by the end of this program is repeated, and asks again; so a run has
-its question once. A call that is held waits for the answer, also while the run waits. It is only a shortcut: the run has
-its question like any other, and an answer that cannot be given to the call is the next message.
+A question is only in memory until the turn is over. A turn that is interrupted by the end of this instance is repeated, and
+asks again; so a run has its question once.
+
+A call that is *held* waits for the answer, also while the run waits. It is only a shortcut: the run has its question like any
+other, and an answer that cannot be given to the call is the next message. A call that is *deferred* ends the turn without
+being made, and the engine makes it when it resumes. A mark beside the session, in the home, says so: it is saved, restored and
+copied with the session. The engine can write there as well; a mark that it forges only makes its next message the result of a
+call.
 """
 
 from __future__ import annotations
@@ -14,14 +19,13 @@ from dataclasses import dataclass
 
 from askback.catalog.probes import EngineSetup
 from askback.core.interactions import Json, Question
-from askback.core.runs import Mode
+from askback.core.runs import Mode, Run, TurnKind
 from askback.engines.base import Engine
+from askback.fs import beneath
 from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
 from askback.questions.finding import PutQuestion, read_call
 from askback.workspace.layout import Workspace
-
-__all__ = ["RECORDED", "AskDesk", "DeferredCall", "fits_result", "has_ask_tool"]
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ MAX_RESULT_BYTES = 6_000
 """Engines cut long results of tools. A longer answer is a message."""
 MAX_CALLS = 100
 """Calls that are read in a turn, those of the engine's hook included. Each costs time."""
+_DEFERRED_MARK = ".askback-deferred"
 _NO_TURN = "No turn is open in which a question could be asked."
 _ONE_ONLY = (
     "This turn already has a question, and this one was not recorded. End your turn now. "
@@ -56,7 +61,7 @@ def fits_result(text: str) -> bool:
     return len(json.dumps(text)) <= MAX_RESULT_BYTES
 
 
-class AskDesk:
+class AskTool:
     """Takes the questions of one process, at most one in a turn. A call that is repeated is accepted again."""
 
     def __init__(self) -> None:
@@ -187,3 +192,29 @@ class AskDesk:
         for call in calls:
             await call.gone.wait()
         return bool(calls) and all(call.delivered for call in calls)
+
+
+# Deferred calls.
+
+
+def mark_deferred(workspace: Workspace, *, deferred: bool) -> None:
+    """Mark at the end of a turn whether its call is deferred."""
+    if deferred:
+        workspace.write_home({_DEFERRED_MARK: b""})
+    else:
+        beneath.remove(workspace.root, f"{workspace.home.name}/{_DEFERRED_MARK}")
+
+
+def deferred_call(run: Run, engine: Engine, workspace: Workspace, prompt: str) -> DeferredCall | None:
+    """The call that the session has; its answer is the prompt of the turn, unless that must be a message.
+
+    A turn that was restarted gets a message: perhaps the engine could not make the call.
+    """
+    if not engine.takes_ask_tool:
+        return None
+    if not beneath.has_file(workspace.root, f"{workspace.home.name}/{_DEFERRED_MARK}"):
+        # Perhaps something else is there, which nobody but the engine has put there.
+        mark_deferred(workspace, deferred=False)
+        return None
+    by_result = run.next_turn.kind is TurnKind.REPLY and run.restarts == 0 and fits_result(prompt)
+    return DeferredCall(answer=prompt if by_result else None)

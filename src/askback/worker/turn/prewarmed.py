@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from askback.catalog.engines import can_be_warm
 from askback.catalog.home_files import home_files
 from askback.catalog.probes import EngineSetup, identity_of, program_path
 from askback.core.runs import Mode, ProfileKind, Run
@@ -23,7 +22,7 @@ from askback.engines.base import Engine, Launch, Probe, Turn
 from askback.process.ask_socket import ask_tool_command
 from askback.process.child import Child, SpawnRequest
 from askback.process.locks import FileLock
-from askback.worker.turn.asking import AskDesk, has_ask_tool
+from askback.worker.turn.ask_tool import AskTool, has_ask_tool
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.observe import RawOutput
 from askback.worker.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
@@ -31,8 +30,8 @@ from askback.worker.turn.process import (
     GRACE_SEC,
     EngineProcess,
     conversation_of,
-    desk_of,
     merge_sign_in,
+    open_ask_tool,
     private_request,
     spawn_request,
 )
@@ -60,7 +59,7 @@ class CannotPrewarm(Exception):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class FreshProcess:
+class PrewarmedProcess:
     context: TurnContext
     folders: FreshFolders
     run_id: str
@@ -71,7 +70,7 @@ class FreshProcess:
     child: Child
     lock: FileLock
     sign_in_copies: SignInCopies | None
-    desk: AskDesk
+    ask_tool: AskTool
     ended: bool = False
     on_use: Callable[[], None] = lambda: None
     """Called when a run has taken it over."""
@@ -90,11 +89,19 @@ class FreshProcess:
         assert conversation is not None, "its launch is the one of a resident process"
         raw = RawOutput(prepared.workspace, turn_name(run))
         process = EngineProcess(
-            run, prepared, conversation, conversation, self.child, self.lock, raw, desk=self.desk, prewarmed=True
+            run,
+            prepared,
+            conversation,
+            conversation,
+            self.child,
+            self.lock,
+            raw,
+            ask_tool=self.ask_tool,
+            prewarmed=True,
         )
         resources = AsyncExitStack()
         resources.callback(self.lock.release)
-        resources.callback(self.desk.close)
+        resources.callback(self.ask_tool.close)
         resources.callback(self.context.workspaces.forget_sign_in, run.id)
         process.own(resources)
         self.folders.hand_over(run.id)
@@ -109,7 +116,7 @@ class FreshProcess:
         while not await self.child.end(self.run_id, grace_sec=GRACE_SEC, lock=self.lock.path):
             log.error("a prewarmed process cannot be ended, trying again", extra={"run": self.run_id})
         try:
-            self.desk.close()
+            self.ask_tool.close()
             self.child.close()
             await merge_sign_in(self.run_id, self.sign_in_copies)
             self.context.workspaces.forget_sign_in(self.run_id)
@@ -140,13 +147,13 @@ def _files_of(home: Path | None) -> tuple[tuple[str, int, int], ...]:
 # Starting it.
 
 
-async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, run_id: str) -> FreshProcess:
+async def start_prewarmed(context: TurnContext, folders: FreshFolders, name: str, run_id: str) -> PrewarmedProcess:
     """Start a process of the engine in a new folder. Raises `CannotPrewarm`, `NotStarted` or `OSError`."""
     engine, setup = context.engines[name], context.setups[name]
     installed = await context.probes.find(engine, setup)
     if installed is None:
         raise CannotPrewarm(f"{setup.command[0]} is not installed")
-    if (problem := obstacle(context, name, installed.probe)) is not None:
+    if (problem := context.prewarm_obstacle(name, installed.probe)) is not None:
         raise CannotPrewarm(problem)
     async with AsyncExitStack() as unless_started:
         blueprint = await asyncio.to_thread(blueprint_of, engine, setup)
@@ -162,11 +169,11 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         await asyncio.to_thread(workspace.write_home, home_files(launch, setup.home))
         await asyncio.to_thread(workspace.write_work, launch.work_files)
         request = private_request(context, workspace, setup, turn, launch, lock)
-        desk = await desk_of(turn, workspace)
-        unless_started.callback(desk.close)
+        ask_tool = await open_ask_tool(turn, workspace)
+        unless_started.callback(ask_tool.close)
         child = await context.spawner.start(request)
         unless_started.pop_all()
-    return FreshProcess(
+    return PrewarmedProcess(
         context=context,
         folders=folders,
         run_id=run_id,
@@ -177,20 +184,8 @@ async def start_fresh(context: TurnContext, folders: FreshFolders, name: str, ru
         child=child,
         lock=lock,
         sign_in_copies=copies,
-        desk=desk,
+        ask_tool=ask_tool,
     )
-
-
-def obstacle(context: TurnContext, name: str, probe: Probe) -> str | None:
-    """Why no process of this engine is prewarmed: it must be one that may be kept warm afterwards."""
-    setup = context.setups[name]
-    if not can_be_warm(context.engines[name], probe):
-        return "the installed version cannot be kept warm"
-    if setup.effort and ProfileKind.STICKY_PROCESS not in probe.effort:
-        return "the installed version has no option for the effort of a resident process"
-    if not context.warm.on or setup.warm_sec <= 0:
-        return "warm waits are off: see warm_sec and warm.max_processes"
-    return "limits.cpu_sec counts from the start of a process" if setup.resources.cpu_sec else None
 
 
 def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace) -> Turn:
@@ -214,15 +209,15 @@ def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace
     )
 
 
-def _check(run: Run, fresh: FreshProcess, prepared: PreparedTurn) -> None:
+def _check(run: Run, process: PrewarmedProcess, prepared: PreparedTurn) -> None:
     """Raise `Unfit` unless the turn would start just this process."""
-    if fresh.child.has_exited or fresh.child.over_limit.is_set():
+    if process.child.has_exited or process.child.over_limit.is_set():
         raise Unfit("it has ended")
-    if fresh.child.is_stopped:
+    if process.child.is_stopped:
         raise Unfit("it is suspended")
-    if not prepared.resident or prepared.launch != fresh.launch:
+    if not prepared.resident or prepared.launch != process.launch:
         raise Unfit("the run needs another launch")
-    if spawn_request(fresh.context, run, prepared, fresh.lock) != fresh.request:
+    if spawn_request(process.context, run, prepared, process.lock) != process.request:
         raise Unfit("the run needs another environment")
-    if not fresh.is_current():
+    if not process.is_current():
         raise Unfit("the program, the sign-in or the home has changed")

@@ -1,13 +1,18 @@
-"""A turn in a folder of the user: what is recorded before the run's first turn, and after each one.
+"""What is recorded of the files around a turn: versions of artifacts, names without secrets, and a folder of the user.
 
-The folder itself is never rolled back: a turn that is repeated finds what its first attempt left there.
+A fault is logged: it never fails a turn. A folder of the user is never rolled back: a turn that is repeated finds what its
+first attempt left there.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from askback.background.pools import Checkpoint
 from askback.core.changes import Changes, NoSummary
@@ -19,20 +24,107 @@ from askback.fs.regular import open_below
 from askback.fs.repositories import TooManyFolders
 from askback.text.redaction import Redactor
 from askback.worker.turn.context import TurnContext
-from askback.worker.turn.prepare import unavailable
-from askback.worker.turn.versions import within
+from askback.worker.turn.prepare import PreparedTurn, unavailable
+from askback.workspace.artifacts import MAX_LISTED
 from askback.workspace.layout import Workspace
+from askback.workspace.versions import LocalArtifacts
 from askback.workspace.workdir_record import Comparison, WorkdirRecord
 from askback.workspace.workdirs import WorkdirUnavailable
 
 log = logging.getLogger(__name__)
 
-MAX_SEC = 60.0
-"""How long the end of a turn waits for copies of its files."""
+T = TypeVar("T")
+
+_VERSIONS_SEC = 10.0
+"""How long the end of a turn waits for versions and names."""
+_COPIES_SEC = 60.0
+"""The same for copies of files in a folder of the user."""
 _LOOK = "its configuration can name programs that git runs: look at its config before you use git there"
 _MAX_NAMED = 5
 _START = "start-tree"
 _MAX_TREE_BYTES = 100
+
+
+async def record_versions(context: TurnContext, run: Run) -> None:
+    """Record what the turn has changed, and make it survive a power failure before the end of the turn is stored.
+
+    No process writes, except the resident one of a sticky run.
+    """
+    if await _record(context, run, lambda versions, checkpoint: versions.record(run.attempt_number, checkpoint)):
+        await context.pools.turns.run(context.workspaces.sync, run.id)
+
+
+async def record_inherited(context: TurnContext, run: Run) -> None:
+    """Record the files that were copied from another run, so that they do not count as changes of the first turn."""
+    if run.origin is not None and run.origin.files is not None:
+        before = run.attempt_number - 1
+        await _record(context, run, lambda versions, checkpoint: versions.record_first(before, checkpoint))
+
+
+async def _record(context: TurnContext, run: Run, work: Callable[[LocalArtifacts, Checkpoint], T]) -> T | bool:
+    """Returns what the work returns; True if it fails, and False if there is nothing to do."""
+    versions = LocalArtifacts(context.workspaces.of(run.id))
+    if versions.is_empty():
+        return False
+    try:
+        # One switch of threads for everything that touches the disk.
+        return await context.pools.turns.run_abandonable(
+            lambda checkpoint: work(versions, within(_VERSIONS_SEC, checkpoint))
+        )
+    except Exception as error:
+        log.error("the versions of the run's files cannot be recorded: %s", error, extra={"run": run.id})
+        return True
+
+
+def within(seconds: float, checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint that also ends the work after this time."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        checkpoint()
+        if time.monotonic() > end:
+            raise TimeoutError(f"it took longer than {seconds:.0f} s")
+
+    return check
+
+
+# Names of artifacts.
+
+
+async def mask_names(context: TurnContext, run: Run, prepared: PreparedTurn) -> None:
+    """Change the name of an artifact that contains a secret of the run. A folder of the user keeps its names.
+
+    The output is masked in the same way, so that it still names its files.
+    """
+    if run.workdir is not None or not prepared.has_secrets:
+        return
+    workspace, redactor = context.workspaces.of(run.id), prepared.redactor
+    try:
+        await context.pools.turns.run_abandonable(
+            lambda checkpoint: _mask(workspace, redactor, within(_VERSIONS_SEC, checkpoint))
+        )
+    except Exception as error:
+        log.error("names of the run's files cannot be masked: %s", redactor.text(str(error)), extra={"run": run.id})
+
+
+def _mask(workspace: Workspace, redactor: Redactor, checkpoint: Checkpoint) -> None:
+    paths = [each.path for each in itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED)]
+    taken = set(paths)
+    for path in paths:
+        if (masked := redactor.text(path)) != path:
+            free = _free(masked, taken)
+            workspace.rename_artifact(path, free)
+            taken.add(free)
+
+
+def _free(path: str, taken: Collection[str]) -> str:
+    """The path, with a number in its name if another file has it."""
+    wanted = PurePosixPath(path)
+    numbered = (str(wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")) for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if each not in taken)
+
+
+# A folder of the user.
 
 
 async def record_start(context: TurnContext, run: Run) -> None:
@@ -96,7 +188,7 @@ async def new_repositories(context: TurnContext, run: Run, redactor: Redactor) -
     record = WorkdirRecord(context.workspaces.of(run.id))
 
     def look(checkpoint: Checkpoint) -> list[str]:
-        return record.new_repositories(Path(workdir.path), within(MAX_SEC, checkpoint))
+        return record.new_repositories(Path(workdir.path), within(_COPIES_SEC, checkpoint))
 
     try:
         names = await context.pools.turns.run_abandonable(look)
@@ -118,7 +210,7 @@ async def _collect(context: TurnContext, run: Run, workdir: Workdir) -> tuple[Ru
 
     def collect(checkpoint: Checkpoint) -> None:
         path = context.workdirs.check(workdir)
-        record.collect(path, limits, within(MAX_SEC, checkpoint))
+        record.collect(path, limits, within(_COPIES_SEC, checkpoint))
 
     try:
         await context.pools.turns.run_abandonable(collect)

@@ -1,0 +1,89 @@
+"""A run in the hands of one task of the worker, from its claim until the task lets it go."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+
+from askback.core.runs import Run
+from askback.process.warm import Parked
+from askback.store.turns import Ticket
+
+
+class StopReason(StrEnum):
+    CANCEL = "cancel"
+    SHUTDOWN = "shutdown"
+    LEASE_LOST = "lease_lost"
+    """This instance counts as dead. Its runs belong to others, so it stores nothing more for them."""
+
+
+_PRECEDENCE = (StopReason.SHUTDOWN, StopReason.CANCEL, StopReason.LEASE_LOST)
+
+
+class LeaseLost(Exception):
+    """The runs of this instance belong to others."""
+
+
+class ClaimedRun:
+    """How the worker controls the executor of a run: it stops it, and tells it that the run has changed in the store.
+
+    A cancel takes precedence over a shutdown, and a lost lease over everything.
+    """
+
+    def __init__(self, run: Run, ticket: Ticket | None = None) -> None:
+        self.run = run
+        """As its executor knows it."""
+        self.ticket = ticket
+        """What the run was taken with, as long as it holds a slot."""
+        self.has_slot = True
+        """Not while its process is only kept warm."""
+        self.parked: Parked | None = None
+        self.was_warm = False
+        """Its home was saved while it waited, and the run may have ended or gone to another instance since."""
+        self.draining = False
+        """The instance ends with its last turn: this one should not wait for long."""
+        self.stop_reason: StopReason | None = None
+        self._changed_run: Run | None = None
+        self._stopped = asyncio.Event()
+        self._abandoned = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def stop(self, reason: StopReason) -> None:
+        if self.stop_reason is None or _PRECEDENCE.index(reason) > _PRECEDENCE.index(self.stop_reason):
+            self.stop_reason = reason
+        if self.stop_reason is not StopReason.SHUTDOWN:
+            self._abandoned.set()
+        self._stopped.set()
+        self._changed.set()
+
+    @property
+    def canceled(self) -> bool:
+        return self.stop_reason is StopReason.CANCEL
+
+    def check_lease(self) -> None:
+        """Raise `LeaseLost` if this instance may store nothing more for the run."""
+        if self.stop_reason is StopReason.LEASE_LOST:
+            raise LeaseLost
+
+    def notify_change(self, run: Run) -> None:
+        """The run has changed, perhaps through another instance."""
+        self._changed_run = run
+        self._changed.set()
+
+    @property
+    def newest(self) -> Run:
+        """The run as of the last known change; it may have changed since."""
+        changed = self._changed_run
+        return changed if changed is not None and changed.version > self.run.version else self.run
+
+    async def wait_changed(self) -> None:
+        """Wait for a change or a stop since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    async def wait_stopped(self) -> None:
+        await self._stopped.wait()
+
+    async def wait_abandoned(self) -> None:
+        """Wait until nobody needs what the turn has made: the run is canceled, or belongs to another instance."""
+        await self._abandoned.wait()
