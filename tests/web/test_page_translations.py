@@ -73,13 +73,15 @@ def test_every_value_that_is_shown_has_its_text() -> None:
 def test_every_advice_of_our_engines_has_its_text() -> None:
     for language, t in LANGUAGES.items():
         for engine in engines().values():
-            for condition, text in (("missing", engine.install), ("signed_out", engine.sign_in)):
-                told = advice(engine.name, condition, text, t)
-                assert told is not None
+            for condition, text, command in (
+                ("missing", engine.install, engine.install_command),
+                ("signed_out", engine.sign_in, engine.sign_in_command),
+            ):
+                told = advice(engine.name, condition, text, command, t, in_fleet=False)
+                assert command in text
                 assert told.original is None, (language, engine.name, text)
                 assert told.command or told.note
-    assert advice("theirs", "missing", "ask Bob", LANGUAGES["zh"]).original == "ask Bob"  # type: ignore[union-attr]
-    assert advice("codex", "ready", None, LANGUAGES["zh"]) is None
+    assert advice("theirs", "missing", "ask Bob", None, LANGUAGES["zh"], in_fleet=False).original == "ask Bob"
 
 
 def test_what_a_probe_saw_is_told_in_the_language_of_the_page() -> None:

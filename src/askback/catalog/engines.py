@@ -81,6 +81,12 @@ class EngineCatalog:
             return None
         return self._engines[name].sign_in
 
+    def advised_command(self, name: str, *, installed: bool) -> str | None:
+        """The command that installs an engine, or signs in to an installed one; None if there is no single command."""
+        engine = self._engines.get(name)
+        command = "" if engine is None else engine.sign_in_command if installed else engine.install_command
+        return command or None
+
     def _candidates(self, package: SkillPackage) -> Sequence[str]:
         if package.engines is not None:
             return [name for name in package.engines if name in self._engines and package.allows_engine(name)]

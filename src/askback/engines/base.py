@@ -361,8 +361,11 @@ class Engine:
     default_command: tuple[str, ...]
     install: str
     """How to install it, shown when it is missing."""
+    install_command: str = ""
+    """The command in `install`, if there is one: the page shows it in the user's language, with a button to copy it."""
     sign_in: str
     """How to sign in, shown to users."""
+    sign_in_command: str = ""
     handle_type: str = "session_id"
     handle_pattern: re.Pattern[str] = re.compile(UUID, re.ASCII)
     profiles: frozenset[ProfileKind] = frozenset({ProfileKind.RESUMABLE})

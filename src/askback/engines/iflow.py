@@ -74,7 +74,8 @@ class Iflow(Engine):
     title = "iFlow"
     default_command = ("iflow",)
     install = "it can no longer be installed; if you have a copy, set engines.iflow.command to it"
-    sign_in = "sign in with: iflow, then /auth"
+    sign_in_command = "iflow"
+    sign_in = f"sign in with: {sign_in_command}, then /auth"
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     env_allow = (

@@ -93,8 +93,10 @@ class Opencode(Engine):
     name = "opencode"
     title = "OpenCode"
     default_command = ("opencode",)
-    install = "install it with: npm install -g opencode-ai"
-    sign_in = "sign in with: opencode auth login"
+    install_command = "npm install -g opencode-ai"
+    install = f"install it with: {install_command}"
+    sign_in_command = "opencode auth login"
+    sign_in = f"sign in with: {sign_in_command}"
     handle_pattern = re.compile(_ID, re.ASCII)
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     warm = True

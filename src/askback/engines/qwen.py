@@ -89,8 +89,10 @@ class Qwen(Engine):
     name = "qwen"
     title = "Qwen Code"
     default_command = ("qwen",)
-    install = "install it with: npm install -g @qwen-code/qwen-code"
-    sign_in = "set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: qwen auth"
+    install_command = "npm install -g @qwen-code/qwen-code"
+    install = f"install it with: {install_command}"
+    sign_in_command = "qwen auth"
+    sign_in = f"set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, or configure it with: {sign_in_command}"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     warm = True
     takes_ask_tool = True

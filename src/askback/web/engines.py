@@ -16,9 +16,6 @@ from askback.wire.base import plain
 from askback.wire.server import Engine, Worker
 
 CONDITIONS = ("ready", "signed_out", "missing")
-_PLAIN = re.compile(r"(?:install it|sign in) with: ([^,]+)")
-"""Advice that consists of a command."""
-_WITH_COMMAND = re.compile(r".*\bwith: ([^,]+?)(?:, .*)?")
 _OFFERS = re.compile(r"its (?:run )?--help offers (.+)|it offers (.+)")
 
 
@@ -46,18 +43,24 @@ async def _workers(context: PageContext, request: Request) -> Sequence[Worker] |
 async def usable_first(context: PageContext, request: Request) -> list[dict[str, Any]]:
     """All engines with their `condition` and `todo`, ready ones first."""
     t = context.translations_for(request)
-    found = [_view(engine, t) for engine in await context.service.engines.views()]
+    catalog = context.service.engines
+    found = [
+        _view(engine, catalog.advised_command(engine.name, installed=engine.found), t)
+        for engine in await catalog.views()
+    ]
     return sorted(found, key=lambda view: CONDITIONS.index(view["condition"]))
 
 
-def _view(engine: Engine, t: Translations) -> dict[str, Any]:
+def _view(engine: Engine, command: str | None, t: Translations) -> dict[str, Any]:
     condition = condition_of(engine)
     profile = engine.interactive_profile
     view: dict[str, Any] = plain(engine)
     title, _, about = (engine.title or engine.name).partition(" (")
     view["title"], view["about"] = title, t.find(f"engines.about.{engine.name}") or about.rstrip(")")
     view["condition"] = condition
-    view["todo"] = advice(engine.name, condition, engine.advice, t, in_fleet=engine.workers is not None)
+    in_fleet = engine.workers is not None
+    text = engine.advice
+    view["todo"] = text and advice(engine.name, condition, text, command, t, in_fleet=in_fleet)
     view["finding"] = finding(profile.reason, t) if profile else None
     return view
 
@@ -68,16 +71,11 @@ def condition_of(engine: Engine) -> str:
     return "signed_out" if engine.signed_in is False else "ready"
 
 
-def advice(name: str, condition: str, text: str | None, t: Translations, *, in_fleet: bool = False) -> Advice | None:
-    """The engine's advice, in the user's language. Advice of third-party engines is shown as it is."""
-    if text is None:
-        return None
-    if found := _PLAIN.fullmatch(text):
-        return Advice(command=found[1])
-    command = found[1] if (found := _WITH_COMMAND.fullmatch(text)) else None
+def advice(name: str, condition: str, text: str, command: str | None, t: Translations, *, in_fleet: bool) -> Advice:
+    """The engine's advice, in the user's language. Advice of third-party engines without a command is shown as it is."""
     own = t.find(f"engines.note.fleet.{name}.{condition}") if in_fleet else None
     note = own or t.find(f"engines.note.{name}.{condition}")
-    return Advice(command=command if note else None, note=note, original=None if note else text)
+    return Advice(command=command, note=note, original=None if note or command else text)
 
 
 def finding(reason: str, t: Translations) -> str:

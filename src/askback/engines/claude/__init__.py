@@ -64,8 +64,10 @@ class Claude(Engine):
     name = "claude"
     title = "Claude Code"
     default_command = ("claude",)
-    install = "install it with: npm install -g @anthropic-ai/claude-code"
-    sign_in = "sign in with: claude auth login"
+    install_command = "npm install -g @anthropic-ai/claude-code"
+    install = f"install it with: {install_command}"
+    sign_in_command = "claude auth login"
+    sign_in = f"sign in with: {sign_in_command}"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     warm = True
     takes_ask_tool = True

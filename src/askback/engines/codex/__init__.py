@@ -54,8 +54,10 @@ class Codex(Engine):
     name = "codex"
     title = "Codex"
     default_command = ("codex",)
-    install = "install it with: npm install -g @openai/codex"
-    sign_in = "sign in with: codex login"
+    install_command = "npm install -g @openai/codex"
+    install = f"install it with: {install_command}"
+    sign_in_command = "codex login"
+    sign_in = f"sign in with: {sign_in_command}"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     warm = True
     takes_ask_tool = True

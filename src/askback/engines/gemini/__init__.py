@@ -54,8 +54,10 @@ class Gemini(Engine):
     name = "gemini"
     title = "Gemini CLI"
     default_command = ("gemini",)
-    install = "install it with: npm install -g @google/gemini-cli"
-    sign_in = "sign in with: gemini, or set GEMINI_API_KEY"
+    install_command = "npm install -g @google/gemini-cli"
+    install = f"install it with: {install_command}"
+    sign_in_command = "gemini"
+    sign_in = f"sign in with: {sign_in_command}, or set GEMINI_API_KEY"
     profiles = frozenset({ProfileKind.RESUMABLE, ProfileKind.STICKY_PROCESS})
     warm = True
     takes_ask_tool = True
