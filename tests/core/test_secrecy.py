@@ -18,7 +18,7 @@ from askback.core.secrecy import Secrecy
 from askback.engines.protocols.elicitation import read_form
 from askback.notifications.channels.telegram.messages import in_chat
 from askback.questions.finding import QuestionBlock, read_question
-from askback.skills.summary import masked, secret_inputs
+from askback.skills.templates import masked, secret_inputs
 from askback.skills.validation import reply_problems
 from askback.text.redaction import answer_secrets
 from support.secret_schemas import IN_PLACE, made

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.skills.summary import MAX_SUMMARY, masked, secret_inputs, summarize
+from askback.skills.templates import MAX_SUMMARY, masked, secret_inputs, summarize
 
 TRIP = {
     "type": "object",

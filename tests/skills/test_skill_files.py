@@ -11,7 +11,7 @@ import pytest
 from skill_folders import make_skill
 
 from askback.core.errors import NotFound
-from askback.skills.files import Digests, digest_of, list_files
+from askback.skills.files import Digests, contents_of, list_files
 from askback.skills.library import DEMO, Library
 
 MOST = 100
@@ -50,11 +50,11 @@ def test_a_digest_is_recalled_until_a_file_has_changed(tmp_path: Path, change: s
     digests = Digests(later_ns)
     assert digests.cached(folder, MOST) is None
     before = digests.of(folder, list_files(folder)[0])
-    assert digests.cached(folder, MOST) == before == digest_of(list_files(folder)[0])
+    assert digests.cached(folder, MOST) == before == contents_of(list_files(folder)[0])[1]
     CHANGES[change](folder)
     assert digests.cached(folder, MOST) is None
     after = digests.of(folder, list_files(folder)[0])
-    assert before != after == digest_of(list_files(folder)[0])
+    assert before != after == contents_of(list_files(folder)[0])[1]
 
 
 def test_what_was_just_written_is_read_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from askback.core.runs import Run, RunRequest
 from askback.core.secrecy import Secrecy
 from askback.skills.library import Library
 from askback.skills.package import SkillPackage
-from askback.skills.summary import secret_inputs
+from askback.skills.templates import secret_inputs
 from askback.store.visible import RunStore
 from askback.text.redaction import Redactor, answer_secrets, texts_in
 from askback.workspace.archives import RunArchives

@@ -40,7 +40,7 @@ from askback.runs.run_events import HISTORY_READS, RunEvents
 from askback.runs.secrets import RunSecrets
 from askback.runs.submission import Submission, Submissions, check_answer
 from askback.skills.library import Library
-from askback.skills.summary import masked
+from askback.skills.templates import masked
 from askback.store.base import move
 from askback.store.pages import InboxFilter, RunStats, StaleWrite
 from askback.store.visible import RunStore, VisibleStore, visible

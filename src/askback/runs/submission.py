@@ -44,7 +44,7 @@ from askback.runs.secrets import RunSecrets, names_of_secrets
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
 from askback.skills.package import SkillPackage
-from askback.skills.summary import summarize
+from askback.skills.templates import summarize
 from askback.skills.validation import check_request, choose_mode, reply_problems
 from askback.store.pages import IdempotencyKey
 from askback.store.visible import RunStore

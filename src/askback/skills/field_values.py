@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.skills.named_files import FILE_TYPES
 from askback.text.formatting import printable
 
 Schema = Mapping[str, Any]
 Choices = list[tuple[Json, str]]
 """The allowed values of a field, with their titles."""
 
+MANIFEST = "artifact-manifest"
+FILE_TYPES = ("artifact", "file", MANIFEST)
+"""The values of `x-type` that mark the name of a file."""
 FILE_PATH = "file-path"
 """The format of a field for a file of this machine."""
 _FORMATS = {

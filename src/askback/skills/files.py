@@ -124,24 +124,25 @@ def read_bytes(path: Path, limit: int) -> bytes:
         return file.read(limit + 1)
 
 
-def digest_of(entries: tuple[Entry, ...]) -> str:
-    """A digest of the exact content: relative names, executable bits and bytes."""
-    return whole_digest(entries, content_digests(entries))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageFile:
+    """A file of a package as it is listed for readers. `path` is relative; `digest` is the SHA-256 of its content."""
+
+    path: str
+    size: int
+    digest: str
 
 
-def content_digests(entries: Iterable[Entry]) -> Iterator[str]:
-    """The SHA-256 of each file."""
+def contents_of(entries: Iterable[Entry]) -> tuple[tuple[PackageFile, ...], str]:
+    """The files, and a digest of the exact content: relative names, executable bits and bytes."""
+    files: list[PackageFile] = []
+    whole = hashlib.sha256()
     for entry in entries:
         with open(_open_plain(entry.path), "rb") as file:
-            yield hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def whole_digest(entries: Iterable[Entry], contents: Iterable[str]) -> str:
-    """The digest of a package from those of its files."""
-    whole = hashlib.sha256()
-    for entry, content in zip(entries, contents, strict=True):
-        whole.update(f"{entry.name}\0{'x' if entry.executable else '-'}\0{content}\n".encode())
-    return whole.hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        files.append(PackageFile(path=entry.name, size=entry.size, digest=digest))
+        whole.update(f"{entry.name}\0{'x' if entry.executable else '-'}\0{digest}\n".encode())
+    return tuple(files), whole.hexdigest()
 
 
 class Digests:
@@ -161,7 +162,7 @@ class Digests:
         if known is not None and known[0] == entries:
             return known[1]
         now_ns = self._clock_ns()
-        digest = digest_of(entries)
+        _, digest = contents_of(entries)
         # A file that was just written could change again within the same time stamp.
         if all(entry.changed_ns < now_ns - _COARSEST_TICK_NS for entry in entries):
             self._known[folder] = entries, digest

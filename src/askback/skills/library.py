@@ -29,7 +29,6 @@ from askback.core.errors import (
 from askback.fs.atomic import GroupSync, locked, make_private
 from askback.fs.regular import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
-from askback.skills.contents import Contents, PackageFile
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE, ID
 from askback.skills.package import SkillPackage, read_package
@@ -84,7 +83,6 @@ class Library:
         self._config_names = config_names
         self._read: dict[str, SkillPackage] = {}
         self._digests = Digests()
-        self._contents = Contents()
 
     # Packages by digest.
 
@@ -115,7 +113,7 @@ class Library:
             if read_package(folder, f"package {digest[:12]}", self._config_names).digest != digest:
                 raise damaged("its content is not that of its name")
             self._put(folder, digest)
-        archives.note_stored(digest)
+        archives.mark_stored(digest)
 
     def _verified_here(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
@@ -289,15 +287,6 @@ class Library:
             return self._listed_as(name, paths=paths)
         return self.package(place) if isinstance(place, str) else self._in(place, paths=paths)
 
-    def contents(self, package: SkillPackage) -> tuple[PackageFile, ...]:
-        """The files of a package. Raises `Unavailable` if they cannot be read."""
-        try:
-            return self._contents.of(package)
-        except OSError as fault:
-            raise_if_temporary(fault)
-            message = f"the files of skill {package.id!r} cannot be read: {fault.strerror or fault}"
-            raise Unavailable(RefusalCode.SKILL_DAMAGED, message) from fault
-
     def find_cached(self, name: str, *, paths: bool = True) -> SkillPackage | None:
         """`keep(find(name))` if no file has to be read for it, else None. For callers who must not block.
 
@@ -307,12 +296,10 @@ class Library:
             place = self._place(name, paths=paths)
             if isinstance(place, Path):
                 place = self._digests.cached(place.resolve(), _FEW_FILES)
-            if place is not None and (self._packages / place).is_dir() and self._is_stored(place):
+            is_stored = place is not None and (self._archives is None or self._archives.has(place))
+            if place is not None and is_stored and (self._packages / place).is_dir():
                 return self._read.get(place)
         return None
-
-    def _is_stored(self, digest: str) -> bool:
-        return self._archives is None or self._archives.has(digest)
 
     def _place(self, name: str, *, paths: bool) -> str | Path | None:
         """The digest of an installed skill, or a skill's folder."""

@@ -24,7 +24,6 @@ from askback.skills.diagnostics import (
 )
 from askback.skills.front_matter import ID
 from askback.skills.json_schema import Checker, compile_schema
-from askback.skills.prompt_template import PromptTemplate, TemplateUnsupported, parse_template
 from askback.skills.skill_runner import (
     DEFAULTS,
     OPTIONS,
@@ -38,7 +37,13 @@ from askback.skills.skill_runner import (
     runner_uses,
     value_at,
 )
-from askback.skills.summary import MAX_TEMPLATE, PLACEHOLDER
+from askback.skills.templates import (
+    MAX_SUMMARY_TEMPLATE,
+    SUMMARY_PLACEHOLDER,
+    PromptTemplate,
+    TemplateUnsupported,
+    parse_template,
+)
 
 PLACES = ("assets/runner.json", "runner.json")
 """The first of these files that exists is used."""
@@ -242,10 +247,10 @@ class _Reading:
         if value is None:
             return None
         fix = 'write text with placeholders such as "{{input.city}}, {{input.days}} days"'
-        if not isinstance(value, str) or not 0 < len(value) <= MAX_TEMPLATE:
-            self._wrong("summary", f"{short(value)} is not a string of at most {MAX_TEMPLATE} characters", fix)
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_SUMMARY_TEMPLATE:
+            self._wrong("summary", f"{short(value)} is not a string of at most {MAX_SUMMARY_TEMPLATE} characters", fix)
             return None
-        wrong = [name for name in PLACEHOLDER.findall(value) if not name.startswith("input.")]
+        wrong = [name for name in SUMMARY_PLACEHOLDER.findall(value) if not name.startswith("input.")]
         if wrong:
             self._wrong("summary", f"{short(wrong[0])} is not an input", fix)
         return None if wrong else value

@@ -14,20 +14,22 @@ from typing import Any
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
 from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, short, warning
-from askback.skills.file_inputs import (
-    default_problems,
-    input_keywords,
-    source_problems,
-    with_default_files,
-    with_files_as_paths,
-)
-from askback.skills.files import MAX_JSON_BYTES, Entry, digest_of, list_files, read_bytes, read_json
+from askback.skills.files import MAX_JSON_BYTES, Entry, PackageFile, contents_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
 from askback.skills.manifest import PLACES, SCHEMA_KEYS, Manifest, read_manifest
-from askback.skills.named_files import file_keywords, marks_files, type_problems
-from askback.skills.prompt_template import PromptTemplate
+from askback.skills.schema_files import (
+    default_problems,
+    file_keywords,
+    input_keywords,
+    marks_files,
+    source_problems,
+    type_problems,
+    with_default_files,
+    with_files_as_paths,
+)
 from askback.skills.skill_runner import INPUT, OUTPUT, FieldUse, schema_uses
+from askback.skills.templates import PromptTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class SkillPackage:
     output_schema: dict[str, Any] | None
     folder: Path
     digest: str
+    files: tuple[PackageFile, ...] = field(default=(), repr=False)
     prompts: Mapping[str, PromptTemplate] = field(default_factory=dict)
     """Templates for the first prompt, by engine; `common` is for all others."""
     names_files: bool = False
@@ -142,9 +145,12 @@ class _Reading:
         schemas = self._schemas(manifest)
         if errors_of(self._problems):
             return None, tuple(self._problems)
-        return self._package(text, manifest, schemas, digest_of(entries)), tuple(self._problems)
+        return self._package(text, manifest, schemas, entries), tuple(self._problems)
 
-    def _package(self, text: SkillText, manifest: Manifest, schemas: _Schemas, digest: str) -> SkillPackage:
+    def _package(
+        self, text: SkillText, manifest: Manifest, schemas: _Schemas, entries: tuple[Entry, ...]
+    ) -> SkillPackage:
+        files, digest = contents_of(entries)
         validation = manifest.ask_user_validation
         defaults = {} if validation is None else {"ask_user_validation": validation}
         return SkillPackage(
@@ -165,6 +171,7 @@ class _Reading:
             output_schema=schemas.documents.get("output"),
             folder=self._folder,
             digest=digest,
+            files=files,
             prompts=manifest.prompts,
             names_files=marks_files(schemas.documents.get("output")),
             field_uses=(*manifest.field_uses, *schemas.field_uses) if manifest.for_skill_runner else (),

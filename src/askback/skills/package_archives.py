@@ -73,7 +73,7 @@ class PackageArchives:
             fresh.rename(into)
         return True
 
-    def note_stored(self, digest: str) -> None:
+    def mark_stored(self, digest: str) -> None:
         self._stored.add(digest)
 
 

@@ -15,8 +15,8 @@ from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.outcomes import MARKER
 from askback.core.runs import InheritedFiles, Mode, Origin, RunRequest
 from askback.skills.json_schema import Checker, resolve
-from askback.skills.named_files import file_type, marks_files
 from askback.skills.package import SkillPackage
+from askback.skills.schema_files import file_type, marks_files
 from askback.skills.transcript import (
     answer_block,
     answer_text,

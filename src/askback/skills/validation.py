@@ -12,9 +12,9 @@ from askback.core.interactions import Interaction, Json, option_value
 from askback.core.runs import Mode
 from askback.core.secrecy import Secrecy
 from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
-from askback.skills.file_inputs import is_file_input
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, scan
 from askback.skills.package import SkillPackage
+from askback.skills.schema_files import is_file_input
 from askback.text.json_text import refuse_constant
 
 MAX_REPLY_BYTES = 1024 * 1024

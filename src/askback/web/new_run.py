@@ -16,7 +16,7 @@ from askback.core.runs import InheritedFiles, Mode, Run, RunOptions
 from askback.runs.service import Service
 from askback.skills.manifest import OPTION_SCHEMAS, merge_options
 from askback.skills.package import SkillPackage
-from askback.skills.summary import Schema, secret_inputs
+from askback.skills.templates import Schema, secret_inputs
 from askback.web.engines import usable_first
 from askback.web.page_context import READ, PageContext
 from askback.web.skills import find

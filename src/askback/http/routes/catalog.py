@@ -134,7 +134,7 @@ def _find(library: Library, skill_id: str) -> tuple[SkillPackage, SkillListing]:
 def _opened(library: Library, skill_id: str, path: str) -> BinaryIO:
     """A file of the package; other files in the same folder, such as those of `.git`, are not part of it."""
     package = library.find(skill_id, paths=False)
-    listed = any(each.path == path for each in library.contents(package))
+    listed = any(each.path == path for each in package.files)
     opened = open_below(package.folder, path) if listed else None
     if opened is None:
         raise NotFound(RefusalCode.SKILL_FILE_NOT_FOUND, f"skill {skill_id!r} has no file {path[:200]!r}")

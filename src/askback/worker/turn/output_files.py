@@ -16,8 +16,8 @@ from askback.core.interactions import Json
 from askback.core.runs import Workdir
 from askback.fs.regular import open_below
 from askback.skills.diagnostics import format_path, short
-from askback.skills.named_files import FileSearch, NamedFile, TooLarge, with_names
 from askback.skills.package import SkillPackage
+from askback.skills.schema_files import FileSearch, NamedFile, TooLarge, with_names
 from askback.text.json_text import refuse_constant
 from askback.workspace.artifacts import ARTIFACTS_DIR
 from askback.workspace.layout import Workspace

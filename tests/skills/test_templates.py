@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.skills.prompt_template import (
+from askback.skills.templates import (
     MAX_PLACEHOLDERS,
     MAX_TEMPLATE_CHARS,
     MAX_VALUE_CHARS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from askback.skills.named_files import FileSearch, TooLarge, marks_files, with_names
+from askback.skills.schema_files import FileSearch, TooLarge, marks_files, with_names
 
 FILE = {"type": "string", "x-type": "artifact"}
 DONE = {"properties": {"kind": {"const": "done"}, "page": FILE, "log": FILE}, "required": ["kind", "page"]}

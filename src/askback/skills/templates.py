@@ -1,23 +1,35 @@
-"""Prompt templates of `runner.json`: text with placeholders such as `{{ input.city }}`. Nothing in them is executed.
+"""Templates of `runner.json`, for prompts and for the summary of an input: text with placeholders such as `{{ input.city }}`.
 
-Skill-Runner renders these texts with Jinja2. Only the substitution of values is supported here: a sandbox for a template
-language does not bound the time and the memory that a loop takes. A template that contains anything else is not used.
+Nothing in them is executed. Skill-Runner renders prompts with Jinja2. Only the substitution of values is supported here:
+a sandbox for a template language does not bound the time and the memory that a loop takes. A prompt that contains
+anything else is not used.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from askback.core.interactions import Json
+from askback.core.secrecy import Secrecy
 from askback.skills.diagnostics import is_encodable, short, unknown_name
+from askback.text.formatting import cut
+from askback.text.redaction import MASK
 
 MAX_TEMPLATE_CHARS = 100_000
 MAX_PLACEHOLDERS = 200
 MAX_VALUE_CHARS = 1_000
 """A longer value is not repeated: the input is in the prompt as a whole."""
+
+MAX_SUMMARY = 120
+MAX_SUMMARY_TEMPLATE = 200
+SUMMARY_PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_MAX_SUMMARY_VALUES = 3
+_MAX_SUMMARY_VALUE = 60
+_LOOKS_SECRET = re.compile(r"pass(word|phrase|code)|secret|token|api[-_ ]?key|credential", re.IGNORECASE)
 
 _SKILL = ("id", "name", "version", "description")
 _TREES = ("input", "parameter")
@@ -32,6 +44,7 @@ _SHOWN = 40
 _MISSING = object()
 
 Path = tuple[str, ...]
+Schema = Mapping[str, Any]
 
 
 class TemplateUnsupported(ValueError):
@@ -96,7 +109,7 @@ def _place(found: re.Match[str]) -> Path:
     return (root, *keys)
 
 
-def _at(values: Mapping[str, Json], place: Path) -> Json:
+def _at(values: Mapping[str, Json], place: Sequence[str]) -> Json:
     found: Json = values
     for name in place:
         if not isinstance(found, Mapping) or name not in found:
@@ -119,3 +132,48 @@ def _written(value: Json, place: Path) -> str:
 def _escaped(letter: str) -> str:
     """The letter in JSON's own notation."""
     return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]
+
+
+# The summary of an input.
+
+
+def summarize(
+    values: Mapping[str, Any], *, template: str | None, schema: Schema | None, secrets: tuple[str, ...]
+) -> str | None:
+    """The input as one line: by the skill's template, else its first values. Never contains one of the secrets."""
+    if template is not None:
+        shown = {"input": masked(values, secrets)}
+        return (
+            _line(
+                SUMMARY_PLACEHOLDER.sub(lambda found: _text(_at(shown, found[1].split("."))) or "", template),
+                MAX_SUMMARY,
+            )
+            or None
+        )
+    fields = (schema or {}).get("properties") or {}
+    order = [*(name for name in fields if name in values), *(name for name in values if name not in fields)]
+    texts = [_text(values[name]) for name in order if name not in secrets and not _LOOKS_SECRET.search(name)]
+    return _line(" · ".join([text for text in texts if text][:_MAX_SUMMARY_VALUES]), MAX_SUMMARY) or None
+
+
+def secret_inputs(values: Mapping[str, Any], schema: Schema | None) -> tuple[str, ...]:
+    """The names of the inputs that are secret, or contain a secret, by the schema."""
+    secrecy = Secrecy.by(schema)
+    return tuple(name for name in values if secrecy.whole or name in secrecy.fields)
+
+
+def masked(values: Mapping[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
+    return {name: MASK if name in secrets else value for name, value in values.items()}
+
+
+def _text(value: Any) -> str | None:
+    """A string or a number; flags, lists and objects say little without their names."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return _line(str(value), _MAX_SUMMARY_VALUE)
+
+
+def _line(text: str, longest: int) -> str:
+    """Without control characters. Only the beginning of a long text is examined."""
+    printable = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
+    return cut(" ".join(printable.split()), longest)
