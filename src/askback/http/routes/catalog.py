@@ -58,7 +58,7 @@ async def get_skill(request: Request, context: Context, *, skill_id: str) -> wir
 async def list_skill_files(request: Request, context: Context, *, skill_id: str) -> wire.SkillFileList:
     """The files of the version that new runs use, with their digests."""
     library = context.service.skills
-    listing = context.pools.skills.run(lambda: library.contents(library.find(skill_id, paths=False)))
+    listing = context.pools.skills.run(lambda: library.find(skill_id, paths=False).files)
     found = await while_connected(request, listing)
     return wire.SkillFileList.of(items=found)
 
