@@ -241,34 +241,27 @@ def _schema(field: FormField) -> dict[str, Any]:
     shown: dict[str, Any] = {"title": field.prompt}
     if isinstance(field.context, str):
         shown["description"] = field.context
-    schema = {**(field.response_schema or _by_kind(field)), **shown}
+    kind = _TYPES.get(field.kind, "string")
+    by_kind = {"type": kind, "minLength": 1} if kind == "string" and field.required else {"type": kind}
+    schema = {**(field.response_schema or (_choice(field.options) if field.options else by_kind)), **shown}
     if field.secret:
         schema |= {"writeOnly": True, **({"format": "password"} if schema.get("type") == "string" else {})}
     return schema
 
 
-def _by_kind(field: FormField) -> dict[str, Any]:
-    if field.options:
-        return _choice(field.options)
-    kind = _TYPES.get(field.kind, "string")
-    return {"type": kind, "minLength": 1} if kind == "string" and field.required else {"type": kind}
-
-
 def _choice(options: Sequence[Any]) -> dict[str, Any]:
     """Each value once: in a `oneOf`, a value that is there twice would match nothing."""
     offered = {json.dumps(option_value(option)): option for option in reversed(options)}
-    kept = list(reversed(offered.values()))
-    values = [option_value(option) for option in kept]
+    distinct = list(reversed(offered.values()))
+    values = [option_value(option) for option in distinct]
     typed: dict[str, Any] = {"type": "string"} if all(isinstance(value, str) for value in values) else {}
-    if not any(isinstance(option, Mapping) for option in kept):
+    if not any(isinstance(option, Mapping) for option in distinct):
         return {**typed, "enum": values}
-    return {**typed, "oneOf": [_titled(option) for option in kept]}
-
-
-def _titled(option: Any) -> dict[str, Any]:
-    titled = {"const": option_value(option), "title": option_label(option)}
-    about = option.get("description") if isinstance(option, Mapping) else None
-    return {**titled, "description": str(about)} if about else titled
+    titled = [{"const": option_value(option), "title": option_label(option)} for option in distinct]
+    for option, schema in zip(distinct, titled, strict=True):
+        if about := isinstance(option, Mapping) and option.get("description"):
+            schema["description"] = str(about)
+    return {**typed, "oneOf": titled}
 
 
 def _default(field: FormField, schema: Mapping[str, Any]) -> Any:
@@ -277,7 +270,8 @@ def _default(field: FormField, schema: Mapping[str, Any]) -> Any:
     if field.options and field.response_schema is None:
         named = (option_value(option) for option in field.options)
         by_label = (option_value(option) for option in field.options if option_label(option) == given)
-        return next((value for value in (*named,) if _same(value, given)), next(by_label, None))
+        # As JSON: in Python, true equals 1.
+        return next((value for value in named if json.dumps(value) == json.dumps(given)), next(by_label, None))
     match schema.get("type"):
         case "boolean":
             return given if isinstance(given, bool) else _FLAGS.get(str(given).lower())
@@ -287,11 +281,6 @@ def _default(field: FormField, schema: Mapping[str, Any]) -> Any:
             return given if isinstance(given, list) else None
         case _:
             return given if isinstance(given, str) and given else None
-
-
-def _same(one: Any, other: Any) -> bool:
-    """As JSON: in Python, true equals 1."""
-    return json.dumps(one) == json.dumps(other)
 
 
 # The size of a question.
@@ -306,10 +295,12 @@ _CUT = "\n[… truncated: the question is too long]"
 def bounded(question: Question) -> Question:
     """The question, shortened if it is too large.
 
-    The prompt is cut, and marked as cut. Options and the fields of a form are kept while there is room. Then the schema,
-    the default and the context are kept if they fit.
+    The prompt is cut, and marked as cut. Options and the fields of a form stay while there is room. Then the schema,
+    the default and the context stay if they fit.
     """
-    if _size(_parts(question)) <= MAX_QUESTION_BYTES and _size(question.prompt) <= MAX_PROMPT_BYTES:
+    parts = [question.prompt, question.interaction_id, question.kind, list(question.options), question.response_schema]
+    parts += [question.default, question.context, [asdict(each) for each in question.questions]]
+    if _size(parts) <= MAX_QUESTION_BYTES and _size(question.prompt) <= MAX_PROMPT_BYTES:
         return question
     prompt = _cut(question.prompt)
     room = MAX_QUESTION_BYTES - _size([prompt, question.interaction_id, question.kind])
@@ -337,21 +328,16 @@ def bounded(question: Question) -> Question:
 
 def _fitting_fields(fields: Sequence[FormField], room: int) -> tuple[tuple[FormField, ...], int]:
     """The first fields, while there is room. A form keeps at least one: too large, it becomes a plain question."""
-    kept: list[FormField] = []
+    fitting: list[FormField] = []
     for field in fields:
         if (left := room - _size(asdict(field))) < 0:
             break
-        kept.append(field)
+        fitting.append(field)
         room = left
-    if fields and not kept:
+    if fields and not fitting:
         plain = FormField(id=fields[0].id, prompt=_cut(fields[0].prompt), kind="text", required=fields[0].required)
         return (replace(plain, kind="secret") if fields[0].secret else plain,), 0
-    return tuple(kept), room
-
-
-def _parts(question: Question) -> list[Json]:
-    rest = [question.response_schema, question.default, question.context, [asdict(each) for each in question.questions]]
-    return [question.prompt, question.interaction_id, question.kind, list(question.options), *rest]
+    return tuple(fitting), room
 
 
 def _size(value: Json) -> int:

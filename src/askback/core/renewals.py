@@ -113,13 +113,11 @@ def _merge_object(rule: Renewal, old: dict[str, Any], new: Mapping[str, Any], pl
 
 def _field(rule: Renewal, siblings: Mapping[str, Any], place: Path) -> TokenField | None:
     for field in rule.fields:
-        if _matches(field.path, place) and (field.where is None or siblings.get(field.where[0]) == field.where[1]):
+        pairs = zip(field.path, place, strict=False)
+        is_here = len(field.path) == len(place) and all(wanted in (ANY, given) for wanted, given in pairs)
+        if is_here and (field.where is None or siblings.get(field.where[0]) == field.where[1]):
             return field
     return None
-
-
-def _matches(path: Path, place: Path) -> bool:
-    return len(path) == len(place) and all(wanted in (ANY, given) for wanted, given in zip(path, place, strict=True))
 
 
 def _checked(field: TokenField, old: Any, new: Any, place: Path) -> Any:
@@ -129,7 +127,10 @@ def _checked(field: TokenField, old: Any, new: Any, place: Path) -> Any:
         case Kind.INTEGER:
             fits, before_fits = type(new) is int and 0 < new < _MAX_NUMBER, isinstance(old, int | float)
         case Kind.TEXTS:
-            fits, before_fits = _is_list_of_texts(new), isinstance(old, list)
+            fits, before_fits = (
+                isinstance(new, list) and len(new) <= _MAX_ITEMS and all(map(_is_text, new)),
+                isinstance(old, list),
+            )
         case Kind.TIME:
             fits, before_fits = isinstance(new, str) and _TIME.fullmatch(new) is not None, isinstance(old, str)
         case Kind.TEXT | Kind.JWT:
@@ -150,10 +151,6 @@ def _same(old: Any, new: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _MAX_CHARACTERS and _PRINTABLE.fullmatch(value) is not None
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= _MAX_ITEMS and all(_is_text(each) for each in value)
 
 
 def _claims(token: str) -> Mapping[str, Any]:

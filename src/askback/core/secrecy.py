@@ -62,19 +62,21 @@ class _Document:
         self._root = root
         self._nodes = list(_nodes(root))
         # Below an `$id`, a reference starts elsewhere.
-        self._is_one = not any(isinstance(node, Mapping) and _has_id(node) for node in self._nodes if node is not root)
+        self._is_one = not any(
+            isinstance(node, Mapping) and isinstance(node.get("$id"), str) for node in self._nodes if node is not root
+        )
         self._secret = self._leading_to_marks()
 
     def secrecy(self) -> Secrecy:
         fields: set[str] = set()
         for form in self._forms():
-            told_apart: tuple[str, ...] = ("$ref", *_NO_VALUES)
+            separate: tuple[str, ...] = ("$ref", *_NO_VALUES)
             if isinstance(properties := form.get("properties"), Mapping):
                 fields |= {name for name, each in properties.items() if id(each) in self._secret}
-                told_apart = (*told_apart, "properties")
+                separate = (*separate, "properties")
             if isinstance(form.get("allOf"), list):
-                told_apart = (*told_apart, "allOf")
-            rest = (each for word, each in form.items() if word not in told_apart)
+                separate = (*separate, "allOf")
+            rest = (each for word, each in form.items() if word not in separate)
             if self._is_marked(form) or any(id(each) in self._secret for each in rest):
                 return Secrecy(whole=True)
         return Secrecy(fields=frozenset(fields))
@@ -134,7 +136,3 @@ def _nodes(root: Any) -> Iterator[Any]:
 def _parts(node: Any) -> list[Any]:
     parts = node.values() if isinstance(node, Mapping) else node
     return [each for each in parts if isinstance(each, Mapping | list | tuple)]
-
-
-def _has_id(node: Mapping[str, Any]) -> bool:
-    return isinstance(node.get("$id"), str)

@@ -5,7 +5,6 @@ All texts are without control characters, and short: engines and callers wrote t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import assert_never
@@ -74,14 +73,18 @@ class Notice:
         return cls(
             title=f"{_subject(run, _SUBJECT_CHARS)} {_happened(state)}",
             text=_text(run, state, asked),
-            context="" if asked is None else _context(asked),
+            context="" if asked is None else cut(context_text(asked), _CONTEXT_CHARS),
             skill=one_line(run.skill.id, _SKILL_CHARS) or "a skill",
             run_id=run.id,
             tag=_TAGS.get(state),
             deadline=None if asked is None else run.wait_deadline_at,
             zone=zone,
             how="" if asked is None else _how(asked),
-            labels=tuple(_label(number, option) for number, option in enumerate(options, 1)),
+            # Never empty: a button needs a text.
+            labels=tuple(
+                one_line(option_label(option), _LABEL_CHARS) or f"Option {number}"
+                for number, option in enumerate(options, 1)
+            ),
             values=tuple(option_value(option) for option in options),
             answer_url=None if asked is None else answer_url,
             run_url=run_url,
@@ -133,14 +136,16 @@ def _happened(state: RunState) -> str:
 
 def _text(run: Run, state: RunState, asked: Interaction | None) -> str:
     if asked is not None:
-        return printable("\n".join((asked.heading, *_fields(asked)))).strip()
+        # The questions of a form have a line each.
+        lines = [asked.heading]
+        for number, field in enumerate(asked.questions, 1):
+            options = () if field.secret else [one_line(option_label(option), _LABEL_CHARS) for option in field.options]
+            listed = f" ({' / '.join(options)})" if options else ""
+            lines.append(f"{number}. {one_line(field.prompt, _FIELD_CHARS)}{listed}")
+        return printable("\n".join(lines)).strip()
     if state is RunState.FAILED and run.error is not None:
         return printable(f"{run.error.code}: {run.error.message}")
     return f"Run {run.id}"
-
-
-def _context(asked: Interaction) -> str:
-    return cut(context_text(asked), _CONTEXT_CHARS)
 
 
 def _how(asked: Interaction) -> str:
@@ -153,19 +158,6 @@ def _how(asked: Interaction) -> str:
     if asked.response_schema is not None:
         return "Answer here"
     return "Or answer in your own words" if asked.options else "Answer in your own words"
-
-
-def _fields(asked: Interaction) -> Iterator[str]:
-    """The questions of a form, a line each, with their options."""
-    for number, field in enumerate(asked.questions, 1):
-        options = [] if field.secret else [one_line(option_label(option), _LABEL_CHARS) for option in field.options]
-        listed = f" ({' / '.join(options)})" if options else ""
-        yield f"{number}. {one_line(field.prompt, _FIELD_CHARS)}{listed}"
-
-
-def _label(number: int, option: Json) -> str:
-    """Never empty: a button needs a text."""
-    return one_line(option_label(option), _LABEL_CHARS) or f"Option {number}"
 
 
 def reminder_prefix(due: DueDelivery, now: datetime) -> str:

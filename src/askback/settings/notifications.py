@@ -327,6 +327,8 @@ def webhooks_of(given: Sequence[WebhookSettings], reminders: ReminderSettings) -
 def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
     kind = WebhookKind(given.kind)
     wanted = None if given.reminders is None else given.reminders.policy(usual)
+    asks = given.states is None or RunState.WAITING_USER in given.states
+    by_default = asks and kind is not WebhookKind.STANDARD
     return Webhook(
         url=given.url,
         secret=given.secret,
@@ -335,14 +337,8 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
         reminders=reminders_of(kind, wanted, usual.policy),
         name=given.name,
         labels=given.labels,
-        digest=_wants_digest(given),
+        digest=bool(by_default if given.digest is None else given.digest),
     )
-
-
-def _wants_digest(given: WebhookSettings) -> bool:
-    if given.digest is not None or given.kind == "standard":
-        return bool(given.digest)
-    return given.states is None or RunState.WAITING_USER in given.states
 
 
 def webhook_setting_problems(given: Sequence[WebhookSettings], notifications: NotificationSettings) -> Iterator[str]:
@@ -353,14 +349,9 @@ def webhook_setting_problems(given: Sequence[WebhookSettings], notifications: No
         yield from webhook_problems(webhook, path, allow_private=notifications.allow_private)
         if webhook.kind is WebhookKind.EMAIL and (email.url is None or email.sender is None):
             yield f"{path}.kind: e-mails need notifications.email.url and notifications.email.sender"
-        yield from _digest_problems(given[place], place, digests=bool(notifications.digest.at))
+        if given[place].digest and webhook.kind is WebhookKind.STANDARD:
+            yield f"{path}.digest: a digest is for people; a standard webhook gets none"
+        elif given[place].digest and not notifications.digest.at:
+            yield f"{path}.digest: there is none; notifications.digest.at says when"
     seen = [(webhook.url, webhook.kind) for webhook in made]
     yield from (f"webhooks.{place}.url: is given twice" for place, each in enumerate(seen) if each in seen[:place])
-
-
-def _digest_problems(given: WebhookSettings, place: int, *, digests: bool) -> Iterator[str]:
-    """A webhook that wants digests must be able to get them."""
-    if given.digest and given.kind == "standard":
-        yield f"webhooks.{place}.digest: a digest is for people; a standard webhook gets none"
-    elif given.digest and not digests:
-        yield f"webhooks.{place}.digest: there is none; notifications.digest.at says when"

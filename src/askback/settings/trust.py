@@ -123,7 +123,7 @@ def why_unreadable(error: OSError | ValueError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     if isinstance(error, tomllib.TOMLDecodeError):
-        return f"it is not TOML: {_escaped(str(error))}"
+        return f"it is not TOML: {_cut(repr(str(error))[1:-1])}"
     return str(error)
 
 
@@ -140,12 +140,19 @@ def harmless(
     for path, value in _leaves(document):
         if (engine := _engine_of(path, value)) is None:
             ignored.append(Ignored(key=key_name(path)))
-        elif not _is_harmless(engine, path, value):
+        elif not (
+            isinstance(value, str)
+            and _NAME.fullmatch(engine)
+            and (path == ("default_engine",) or _MODEL.fullmatch(value))
+        ):
             ignored.append(Ignored(key=key_name(path), reason="its value is not accepted from an untrusted file"))
         elif engines is not None and engine not in (known := engines() if known is None else known):
             ignored.append(Ignored(key=key_name(path), reason="there is no such engine"))
         else:
-            _put(taken, path, value)
+            table = taken
+            for key in path[:-1]:
+                table = table.setdefault(key, {})
+            table[path[-1]] = value
     return taken, tuple(ignored)
 
 
@@ -156,7 +163,7 @@ def summary(document: Mapping[str, Any], shown: Callable[[Sequence[str]], Shown]
 
 def key_name(path: Sequence[str | int]) -> str:
     """A dotted name such as `engines.codex.model`. Parts that are not plain words are quoted and escaped."""
-    return ".".join(part if _PLAIN_KEY.fullmatch(part) else _quoted(part) for part in map(str, path))
+    return ".".join(part if _PLAIN_KEY.fullmatch(part) else _cut(repr(part)) for part in map(str, path))
 
 
 def _text(shown: Shown, value: object) -> str | None:
@@ -169,14 +176,6 @@ def _text(shown: Shown, value: object) -> str | None:
             return None
         case _:
             assert_never(shown)
-
-
-def _quoted(text: str) -> str:
-    return _cut(repr(text))
-
-
-def _escaped(text: str) -> str:
-    return _cut(repr(text)[1:-1])
 
 
 def _cut(text: str) -> str:
@@ -195,12 +194,6 @@ def _engine_of(path: tuple[str, ...], value: object) -> str | None:
             return None
 
 
-def _is_harmless(engine: str, path: tuple[str, ...], value: object) -> bool:
-    if not isinstance(value, str) or _NAME.fullmatch(engine) is None:
-        return False
-    return path == ("default_engine",) or _MODEL.fullmatch(value) is not None
-
-
 def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every key with its value, at most three levels deep, like the settings."""
     for key, value in document.items():
@@ -212,12 +205,6 @@ def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]
             yield from (((key, name, last), each) for last, each in inner)
             if not inner:
                 yield (key, name), part
-
-
-def _put(document: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for key in path[:-1]:
-        document = document.setdefault(key, {})
-    document[path[-1]] = value
 
 
 def local_path(folder: Path) -> Path | None:

@@ -135,8 +135,9 @@ def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
     rest, base = text, 0
     while (opening := _OPENING.search(text, at)) is not None:
         start = opening.start(1) if opening[1] else opening.start()
-        if (fence_end := _end_of_fence(fenced, start)) is not None:
-            at = fence_end
+        fence = next((found for found in fenced if found.start <= start < found.end), None)
+        if fence is not None:
+            at = fence.end
             continue
         if start - base > _STRIDE:
             # JSONDecodeError counts the lines before its position. Slicing keeps that count short.
@@ -151,10 +152,6 @@ def _embedded(text: str, fenced: Sequence[Found]) -> Sequence[Found]:
         if budget < 0 or hits > _MAX_HITS or misses > _MAX_MISSES:
             return ()
     return found
-
-
-def _end_of_fence(fenced: Sequence[Found], at: int) -> int | None:
-    return next((found.end for found in fenced if found.start <= at < found.end), None)
 
 
 def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from askback.core.webhooks import Webhook
-    from askback.notifications.trial import Trial
+    from askback.notifications.channels import Trial
     from askback.settings.model import Settings
 
 
@@ -61,7 +61,7 @@ def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
     """
     from askback.app import delivery_policy, now
     from askback.app.notifications import trial_channels
-    from askback.notifications.trial import send_trials
+    from askback.notifications.channels import send_trials
 
     policy = delivery_policy(settings)
     chosen = _chosen(policy.webhooks, names)

@@ -6,22 +6,28 @@ A channel composes a message, sends it and judges the response. It does not know
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections import ChainMap
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.notifications.channels import ntfy, slack, webhook
-from askback.notifications.channels.base import Channel, DueMessage, Failed, Message, Response
+from askback.notifications.channels.base import Channel, DueMessage, Failed, Message, Refused, Response
 from askback.notifications.channels.email import EmailChannel
 from askback.notifications.channels.sender import HttpChannel, WebhookSender
 from askback.notifications.channels.smtp import MailSender, MailServer
+from askback.notifications.notice import Notice
+from askback.text.formatting import rfc3339
 
 RETRIES_SEC = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """The delay after each failed attempt, about 22 hours in all."""
+_TEST_TITLE = "Test message"
+_TEST_TEXT = "Askback can reach you here. The questions of your runs will arrive like this message."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +85,47 @@ async def open_channels(
             WebhookKind.PUSH: _Missing("this program sends no pushes"),
         }
         yield ChainMap({} if further is None else further, own)
+
+
+# Test messages: whether the channels of the settings work, and what is wrong otherwise.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """The result of one test message. `status` is that of HTTP or SMTP, if the receiver responded."""
+
+    webhook: Webhook
+    status: int | None
+    error: str | None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+async def send_trials(
+    policy: DeliveryPolicy,
+    webhooks: Sequence[Webhook],
+    now: datetime,
+    *,
+    url: str | None = None,
+    channels: MutableMapping[WebhookKind, Channel] | None = None,
+) -> Sequence[Trial]:
+    """Send one test message to each webhook, without retries. `url`: where a tap on it leads."""
+
+    async def attempt(channel: Channel, webhook: Webhook) -> Trial:
+        message = Message(
+            webhook=webhook,
+            id=f"msg_test_{secrets.token_hex(8)}",
+            at=now,
+            notice=Notice(title=_TEST_TITLE, text=_TEST_TEXT, run_url=url),
+            document={"type": "webhook.test", "timestamp": rfc3339(now), "data": {"message": _TEST_TEXT}},
+        )
+        try:
+            response = await channel.send(message)
+        except (Refused, Failed) as error:
+            return Trial(webhook=webhook, status=None, error=str(error))
+        return Trial(webhook=webhook, status=response.status, error=response.problem)
+
+    async with open_channels(policy, channels) as opened:
+        return await asyncio.gather(*(attempt(opened[webhook.kind], webhook) for webhook in webhooks))

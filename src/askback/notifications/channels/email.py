@@ -78,10 +78,14 @@ def _headers(
 ) -> dict[str, str]:
     """`message_id` is the same for every attempt, so that a mail server can drop a duplicate."""
     name, address = parseaddr(sender)
-    domain = address.rpartition("@")[2]
+    domain, name = address.rpartition("@")[2], name or "Askback"
+    shown = name if _WORDS.fullmatch(name) else _folded("From", one_line(name, _HEADER_CHARS), "utf-8")
+    # A mail program shows the subject as it is, even if it looks like an encoded word.
+    subject = one_line(subject, _HEADER_CHARS)
+    charset = "us-ascii" if _PLAIN.fullmatch(subject) and "=?" not in subject else "utf-8"
     headers = {
-        "Subject": _header("Subject", subject),
-        "From": f"{_display_name(name or 'Askback')} <{address}>",
+        "Subject": _folded("Subject", subject, charset),
+        "From": f"{shown} <{address}>",
         "To": webhook.address,
         "Date": format_datetime(at),
         "Message-ID": f"<{message_id}@{domain}>",
@@ -98,16 +102,6 @@ def _mail(headers: Mapping[str, str], plain: str, html: str, webhook: Webhook, s
     body.set_content(plain)
     body.add_alternative(html, subtype="html")
     return Mail(sender=parseaddr(sender)[1], recipient=webhook.address, content=head.encode("ascii") + body.as_bytes())
-
-
-def _header(name: str, text: str) -> str:
-    """The value of a header that a mail program shows as this text, even if it looks like an encoded word."""
-    text = one_line(text, _HEADER_CHARS)
-    return _folded(name, text, "us-ascii" if _PLAIN.fullmatch(text) and "=?" not in text else "utf-8")
-
-
-def _display_name(name: str) -> str:
-    return name if _WORDS.fullmatch(name) else _folded("From", one_line(name, _HEADER_CHARS), "utf-8")
 
 
 def _folded(name: str, text: str, charset: str) -> str:

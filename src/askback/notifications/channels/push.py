@@ -178,14 +178,11 @@ def question_payload(run: Run, asked: Interaction, *, shows_text: bool) -> dict[
     }
     if shows_text:
         payload["text"] = one_line(asked.heading, _MAX_TEXT)
-        payload["options"] = [one_line(option_label(each), _MAX_OPTION) for each in _offered(asked)]
+        # As on the page, a question with a form, or for a secret, has no buttons.
+        has_form = asked.response_schema is not None and asked.response_schema.get("type") == "object"
+        offered = () if has_form or asked.asks_secrets else asked.options[:_MAX_ACTIONS]
+        payload["options"] = [one_line(option_label(each), _MAX_OPTION) for each in offered]
     return payload
-
-
-def _offered(asked: Interaction) -> Sequence[Any]:
-    """The first options that the page shows as buttons: a question with a form, or for a secret, has none."""
-    has_form = asked.response_schema is not None and asked.response_schema.get("type") == "object"
-    return () if has_form or asked.asks_secrets else asked.options[:_MAX_ACTIONS]
 
 
 def _ttl_sec(run: Run, now: datetime) -> int:

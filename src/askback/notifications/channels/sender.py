@@ -59,11 +59,6 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def _lookups() -> ThreadPoolExecutor:
-    """Separate threads: a slow name server must not block other work."""
-    return ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="askback-webhook-lookup")
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class WebhookSender:
     """Use it with `async with`. The client is created with the first request, because most servers send none."""
@@ -72,7 +67,10 @@ class WebhookSender:
     resolve: Resolve = resolve
     timeout_sec: float = TIMEOUT_SEC
     _client: httpx.AsyncClient | None = None
-    _threads: ThreadPoolExecutor = field(default_factory=_lookups)
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="askback-webhook-lookup")
+    )
+    """Separate threads: a slow name server must not block other work."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -84,17 +84,15 @@ class Mail:
     content: bytes = field(repr=False)
 
 
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="askback-mail")
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class MailSender:
     """Use it with `async with`."""
 
     server: MailServer
     total_sec: float = TOTAL_SEC
-    _pool: ThreadPoolExecutor = field(default_factory=_threads)
+    _pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="askback-mail")
+    )
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,7 +113,9 @@ class MailSender:
         except Failed as error:
             raise self._failed(str(error)) from None
         finally:
-            _hang_up(connection)
+            # Ends the thread that waits for the mail server. `close` would let it wait.
+            with suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def _failed(self, reason: str) -> Failed:
         return Failed(f"mail server {self.server.name}: {self.server.redactor.text(reason)}")
@@ -143,7 +143,10 @@ class MailSender:
         if not server.is_tls:
             _start_tls(connection, server)
         if server.user is not None:
-            _sign_in(connection, server.user, server.password or "")
+            try:
+                connection.login(server.user, server.password or "")
+            except smtplib.SMTPResponseException as error:
+                raise smtplib.SMTPResponseException(error.smtp_code, _TO_SIGN_IN) from None
         connection.sendmail(mail.sender, [mail.recipient], mail.content)
         with suppress(smtplib.SMTPException, OSError):
             connection.quit()
@@ -172,19 +175,6 @@ def _connection(server: MailServer, own_name: str) -> smtplib.SMTP:
     # The name that TLS verifies. Only the constructor sets it, and that would connect at once.
     connection._host = server.host  # type: ignore[attr-defined]
     return connection
-
-
-def _hang_up(connection: smtplib.SMTP) -> None:
-    """End the connection, and with it the thread that waits for the mail server. `close` would let it wait."""
-    with suppress(OSError, AttributeError):
-        connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
-
-
-def _sign_in(connection: smtplib.SMTP, user: str, password: str) -> None:
-    try:
-        connection.login(user, password)
-    except smtplib.SMTPResponseException as error:
-        raise smtplib.SMTPResponseException(error.smtp_code, _TO_SIGN_IN) from None
 
 
 def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:

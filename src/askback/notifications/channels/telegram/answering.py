@@ -126,13 +126,15 @@ class Answering:
             return self._notice("no_button", alert=True)
         if not await self._may_answer(person, key.run_id):
             return self._notice("not_yours", alert=True)
-        found = await self._asked(key)
+        found = next((each for each in await self._questions(key.run_id) if key.belongs_to(each)), None)
         if found is None:
             return self._notice("gone", alert=True)
         offered = choices_of(found, self.texts)
         if key.index >= len(offered):
             return self._notice("no_button", alert=True)
-        await self._remember(tap.message, key.run_id, found)
+        if (shown := tap.message) is not None and not await self.store.chat_message(shown.chat.id, shown.message_id):
+            # A server that was killed after it sent the message did not store it.
+            await self._record(shown.chat.id, shown.message_id, key.run_id, found.interaction_id, is_open=True)
         try:
             text = await self._reply(key.run_id, found, offered[key.index].answer, person)
         except WrongAnswer as error:
@@ -141,15 +143,6 @@ class Answering:
 
     def _notice(self, key: str, *, alert: bool) -> dict[str, Any]:
         return {"text": self.texts(key), "show_alert": alert}
-
-    async def _asked(self, key: ButtonKey) -> Interaction | None:
-        return next((each for each in await self._questions(key.run_id) if key.belongs_to(each)), None)
-
-    async def _remember(self, shown: MessageRef | None, run_id: str, asked: Interaction) -> None:
-        """A server that was killed after it sent a message does not know the message. Now it does."""
-        if shown is None or await self.store.chat_message(shown.chat.id, shown.message_id) is not None:
-            return
-        await self._note(shown.chat.id, shown.message_id, run_id, asked.interaction_id, is_open=True)
 
     # Messages.
 
@@ -214,7 +207,7 @@ class Answering:
         """A reply to this message is a reply to the question, too."""
         sent = await self._say(message, text, force_reply=True)
         if sent is not None:
-            await self._note(shown.chat, sent, shown.run_id, shown.interaction_id, is_open=False)
+            await self._record(shown.chat, sent, shown.run_id, shown.interaction_id, is_open=False)
 
     # Both.
 
@@ -259,9 +252,9 @@ class Answering:
         log.info("Telegram user %d is not in telegram.chats and may not answer", sender.id)
         return self.texts("stranger", id=sender.id)
 
-    async def _note(self, chat: int, message: int, run_id: str, interaction_id: str, *, is_open: bool) -> None:
-        note = ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=is_open)
-        await self.store.record_chat_message(note)
+    async def _record(self, chat: int, message: int, run_id: str, interaction_id: str, *, is_open: bool) -> None:
+        sent = ChatMessage(chat=chat, message=message, run_id=run_id, interaction_id=interaction_id, open=is_open)
+        await self.store.record_chat_message(sent)
 
     async def _say(self, to: Written, text: str, *, force_reply: bool = False) -> int | None:
         """Reply to a message. Returns the number of the new one."""

@@ -50,15 +50,12 @@ class TelegramBot:
                 continue
             self.state = "starting"
             try:
-                await self._lead()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.closing.run())
+                    group.create_task(self._poll())
             finally:
                 lock.release()
                 self.state = "standby"
-
-    async def _lead(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.closing.run())
-            group.create_task(self._poll())
 
     async def _poll(self) -> None:
         offset: int | None = None
@@ -69,7 +66,9 @@ class TelegramBot:
                 updates = await self.api.call(
                     "getUpdates", waits_sec=wait, offset=offset, timeout=wait, allowed_updates=ALLOWED
                 )
-                self._recovered()
+                if self.state not in ("ok", "starting", "standby"):
+                    log.info("Telegram works again")
+                self.state, self._failures = "ok", 0
                 for update in updates:
                     await self._take(update)
                     # Confirmed with the next call: an update that was not taken comes again.
@@ -90,11 +89,6 @@ class TelegramBot:
             raise
         except Exception as error:  # a bug with one update must not stop the others
             log.error("a Telegram update was skipped: internal error (%s)", type(error).__name__)
-
-    def _recovered(self) -> None:
-        if self.state not in ("ok", "starting", "standby"):
-            log.info("Telegram works again")
-        self.state, self._failures = "ok", 0
 
     def _failed(self, error: BotApiError) -> float:
         """Report a problem once, and return how long to wait before the next call."""

@@ -158,7 +158,11 @@ class Closing:
             while True:
                 pause_sec = max(self._not_before - asyncio.get_running_loop().time(), 1.0)
                 changed = await self._changed(changes, None if is_done else pause_sec)
-                is_done = await (self._close(changed) if is_done else self._close_all())
+                is_few = UNKNOWN_RUN not in changed and len(changed) <= _MANY
+                if is_done and is_few:
+                    is_done = all([await self.close_of(run_id) for run_id in changed])
+                else:
+                    is_done = await self._close_all()
         finally:
             changes.close()
 
@@ -169,11 +173,6 @@ class Closing:
                 return tuple(await changes.wait())
         except TimeoutError:
             return ()
-
-    async def _close(self, run_ids: Sequence[str]) -> bool:
-        if UNKNOWN_RUN in run_ids or len(run_ids) > _MANY:
-            return await self._close_all()
-        return all([await self.close_of(run_id) for run_id in run_ids])
 
     async def _close_all(self) -> bool:
         return await self._close_these(await self.store.outdated_chat_messages())

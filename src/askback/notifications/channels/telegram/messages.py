@@ -142,8 +142,13 @@ def question(
     """A pending question. `link` leads to it."""
     offered = choices_of(asked, texts)
     keyboard = [
-        ({"text": one_line(each.label, _MAX_LABEL) or "…", "callback_data": key},)
-        for each, key in _keys(run, asked, offered)
+        (
+            {
+                "text": one_line(each.label, _MAX_LABEL) or "…",
+                "callback_data": str(ButtonKey.of(run.id, asked.interaction_id, index)),
+            },
+        )
+        for index, each in enumerate(offered[:_MAX_BUTTONS])
     ]
     if link is not None:
         keyboard.append(({"text": texts("open"), "url": link},))
@@ -222,11 +227,6 @@ def answer_text(asked: Interaction, texts: Texts) -> str:
 
 
 # The parts of a question.
-
-
-def _keys(run: Run, asked: Interaction, offered: Sequence[Choice]) -> list[tuple[Choice, str]]:
-    numbered = enumerate(offered[:_MAX_BUTTONS])
-    return [(each, str(ButtonKey.of(run.id, asked.interaction_id, index))) for index, each in numbered]
 
 
 def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
