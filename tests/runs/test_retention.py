@@ -33,7 +33,7 @@ def retention_at(app: App, moment: datetime, keeping: RetentionPolicy) -> Retent
         workspaces=app.workspaces,
         uploads=Uploads(app.settings.data_dir / "uploads"),
         deletion=app.deletion,
-        keeping=keeping,
+        policy=keeping,
         clock=lambda: moment,
         pools=Pools(),
     )

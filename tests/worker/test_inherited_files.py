@@ -213,13 +213,13 @@ def test_a_source_that_starts_a_turn_during_the_copy_is_refused(tmp_path: Path) 
     async def main() -> None:
         async with world.working() as app:
             source = await waiting(app, (await submit(app, asking)).id)
-            inheritance = app.service._submissions._inheritance
+            continuation = app.service._submissions._continuation
             origin = Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS)
-            before = await inheritance.source(origin)
+            before = await continuation.source(origin)
             await app.service.reply(source.id, "red")
             await reach(app, source.id, RunState.SUCCEEDED)
             with pytest.raises(Conflict, match="while it was copied"):
-                await inheritance.copy(
+                await continuation.copy(
                     before, origin, before.evolve(id="new"), app.service.engines.copy_limits("scripted")
                 )
 

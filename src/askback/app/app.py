@@ -33,7 +33,7 @@ from askback.notifications.digests import Digests
 from askback.notifications.outbox import Notifications
 from askback.process.child import OutputLimits, Spawner
 from askback.process.warm import DropReason, WarmLimits, WarmPool
-from askback.runs.continuation import Inheritance
+from askback.runs.continuation import Continuation
 from askback.runs.deletion import DeletedRuns, Deletion
 from askback.runs.links import AnswerLinks
 from askback.runs.retention import Retention, RetentionPolicy
@@ -163,7 +163,7 @@ class App:
 
     @cached_property
     def _submissions(self) -> Submissions:
-        inheritance = Inheritance(
+        continuation = Continuation(
             store=self.store,
             workspaces=self.workspaces,
             pool=self.pools.copying,
@@ -176,7 +176,7 @@ class App:
             library=self.library,
             engines=self.catalog,
             workspaces=self.workspaces,
-            inheritance=inheritance,
+            continuation=continuation,
             pools=self.pools,
             owner=lambda: self.own_runs.owner,
             clock=self.clock,
@@ -224,9 +224,7 @@ class App:
             uploads=self.uploads,
             archives=self.archives,
             deletion=self.deletion,
-            keeping=RetentionPolicy(
-                days=retention.days, max_bytes=retention.max_bytes, audit_days=retention.audit_days
-            ),
+            policy=RetentionPolicy(days=retention.days, max_bytes=retention.max_bytes, audit_days=retention.audit_days),
             clock=self.clock,
         )
 

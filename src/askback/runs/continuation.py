@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from askback.background.pools import Checkpoint, Pool
 from askback.core import lifecycle
@@ -42,7 +42,9 @@ class Continuable:
     questions: tuple[str, ...] = ()
 
 
-class Inheritance:
+class Continuation:
+    """Checks what a new run continues, and copies it."""
+
     def __init__(
         self,
         *,
@@ -130,9 +132,8 @@ class Inheritance:
         # They are in the archive, with the newest questions.
         return range(run.attempt_number - workspace.most_fork_points + 1, run.attempt_number + 1)
 
-    async def fork(self, decision: Decision, origin: Origin, source: Run) -> Decision:
+    async def fork(self, run: Run, request: Mapping[str, Any], origin: Origin, source: Run) -> Decision:
         """The first decision of a run that starts with a question of the source."""
-        run = decision.run
         problems = [] if run.mode is Mode.INTERACTIVE else ["mode: a run that starts with a question is interactive"]
         if run.skill.id != source.skill.id:
             problems.append(f"skill: a fork runs the skill of its source, '{source.skill.id}'")
@@ -146,7 +147,7 @@ class Inheritance:
             summary=source.summary,
             secret_inputs=source.secret_inputs,
         )
-        return lifecycle.fork(forked, decision.events[0].data, question)
+        return lifecycle.fork(forked, request, question)
 
     async def _usage_at(self, source: Run, question: Interaction) -> Usage:
         """What the session had used when the question was asked."""
@@ -176,12 +177,13 @@ class Inheritance:
         try:
             before = await self._turn_after(source, origin)
             await self._drop_process(source)
-            await self.bring(source)
+            await self.fetch(source)
             await self._pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
         except SourceChanged:
-            raise _changed(source) from None
+            message = f"the files of run {source.id} changed while they were copied; try again"
+            raise Conflict(RefusalCode.STATE_UNSUITABLE, message) from None
         except CopyRefused as error:
             message = f"the files of run {source.id} cannot be copied"
             raise Invalid(RefusalCode.INPUT_INVALID, message, [f"from_run: {error}"]) from None
@@ -197,15 +199,15 @@ class Inheritance:
             )
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
 
-    async def bring(self, source: Run) -> None:
-        """Fetch its files, which may be on another machine."""
+    async def fetch(self, source: Run) -> None:
+        """The files of the source may be on another machine."""
         if self._archives is None:
             return
         try:
-            brought = await self._archives.fetch(source)
+            fetched = await self._archives.fetch(source)
         except ArchiveMissing as problem:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no files: {problem}") from None
-        if not brought:
+        if not fetched:
             raise _busy(source)
 
     async def _drop_process(self, source: Run) -> None:
@@ -301,12 +303,6 @@ def _is_still(run: Run) -> bool:
 def _has_process(run: Run, workspace: Workspace) -> bool:
     """Whether a process of the run is alive. The lock alone does not say so: it is also held to save the home."""
     return locks.is_held(workspace.lock_path) and bool(Tree(mark=run.id).members())
-
-
-def _changed(run: Run) -> Conflict:
-    return Conflict(
-        RefusalCode.STATE_UNSUITABLE, f"the files of run {run.id} changed while they were copied; try again"
-    )
 
 
 def _busy(run: Run) -> Conflict:

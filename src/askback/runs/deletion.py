@@ -14,7 +14,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Self
 
 from askback.background.loops import keep_trying
@@ -125,26 +125,23 @@ class DeletedRuns:
 
     async def sweep(self) -> None:
         """Remove what is left of deleted runs."""
-        found = await self._pool.run(self._found, admitted=True)
+        found = await self._pool.run(self._run_ids, admitted=True)
         self._marked.intersection_update(found)
         for start in range(0, len(found), _BATCH):
             batch = found[start : start + _BATCH]
             # After the folders were listed: a run that is missing now was deleted, if it was there before.
             existing = await self._store.existing(batch)
-            await self._pool.run(self._mark, existing - self._marked, admitted=True)
-            await self._pool.run(self._remove_all, set(batch) - existing, admitted=True)
+            await self._pool.run(self._mark_and_remove, existing, set(batch) - existing, admitted=True)
 
-    def _found(self) -> list[str]:
+    def _run_ids(self) -> list[str]:
         return sorted({*self._workspaces.run_ids(), *self._workspaces.marked_for_deletion()})
 
-    def _mark(self, run_ids: Collection[str]) -> None:
-        for run_id in run_ids:
+    def _mark_and_remove(self, existing: Set[str], deleted: Collection[str]) -> None:
+        for run_id in existing - self._marked:
             self._workspaces.of(run_id).mark_stored()
-        self._marked.update(run_ids)
-
-    def _remove_all(self, run_ids: Collection[str]) -> None:
+        self._marked.update(existing)
         interrupted = set(self._workspaces.marked_for_deletion())
-        for run_id in run_ids:
+        for run_id in deleted:
             if run_id in interrupted or self._workspaces.of(run_id).is_marked:
                 self._remove(run_id)
 

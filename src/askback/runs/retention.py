@@ -31,7 +31,7 @@ _BATCH = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """How long and how much is kept; None: no limit."""
+    """How long and how much is stored; None: no limit."""
 
     days: float | None = None
     max_bytes: int | None = None
@@ -46,7 +46,7 @@ class Retention:
         workspaces: Workspaces,
         uploads: Uploads,
         deletion: Deletion,
-        keeping: RetentionPolicy,
+        policy: RetentionPolicy,
         clock: Callable[[], datetime],
         pools: Pools,
         archives: RunArchives | None = None,
@@ -56,7 +56,7 @@ class Retention:
         self._workspaces = workspaces
         self._uploads = uploads
         self._deletion = deletion
-        self._keeping = keeping
+        self._policy = policy
         self._clock = clock
         self._pool = pools.sweeping
         self._sweeping = asyncio.Lock()
@@ -86,24 +86,24 @@ class Retention:
         await self._pool.run(self._uploads.sweep, _UPLOAD_SEC)
         await self._deletion.finish()
         await self._sweep_strays()
-        await self._close_all()
+        # A killed program may have left what a run needs only until it is over, such as sign-ins.
+        async for runs in self._over():
+            await asyncio.to_thread(self._close, runs)
 
     async def _sweep_all(self) -> None:
         if self._archives is not None:
             await self._archives.sweep(self._store.get, self._clock())
-        if self._keeping.audit_days is not None:
-            await self._sweep_audit(self._clock() - timedelta(days=self._keeping.audit_days))
+        if self._policy.audit_days is not None:
+            before = self._clock() - timedelta(days=self._policy.audit_days)
+            while await self._store.expire_audit(before, _AUDIT_BATCH) == _AUDIT_BATCH:
+                pass
         removed = 0
-        if self._keeping.days is not None:
-            removed += await self._sweep_old(self._clock() - timedelta(days=self._keeping.days))
-        if self._keeping.max_bytes is not None:
-            removed += await self._sweep_large(self._keeping.max_bytes)
+        if self._policy.days is not None:
+            removed += await self._sweep_old(self._clock() - timedelta(days=self._policy.days))
+        if self._policy.max_bytes is not None:
+            removed += await self._sweep_large(self._policy.max_bytes)
         if removed:
             log.info("old runs removed: %d", removed)
-
-    async def _sweep_audit(self, before: datetime) -> None:
-        while await self._store.expire_audit(before, _AUDIT_BATCH) == _AUDIT_BATCH:
-            pass
 
     async def _sweep_strays(self) -> None:
         """A crash while a run is submitted leaves files of a run that does not exist."""
@@ -113,11 +113,6 @@ class Retention:
                 await self._store.get(run_id)
             except NotFound:
                 await self._pool.run(self._remove, run_id)
-
-    async def _close_all(self) -> None:
-        """Remove what a run needs only until it is over, such as sign-ins: a killed program may have left it."""
-        async for runs in self._over():
-            await asyncio.to_thread(self._close, runs)
 
     def _close(self, runs: Sequence[Run]) -> None:
         for run in runs:

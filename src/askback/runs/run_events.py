@@ -95,7 +95,9 @@ class _Tail:
         while self._size > PAGE_BYTES and len(self._pages) > 1:
             self._size -= self._pages.popleft().size
         self.seq = new[-1].seq
-        self.over = self.over or any(map(_ends_run, new))
+        self.over = self.over or any(
+            each.type is EventType.RUN_STATE and RunState(each.data["to"]).final for each in new
+        )
         self.reader.wake()
 
     def covers(self, seq: int) -> bool:
@@ -118,7 +120,3 @@ class _Tail:
             self.add(page)
             while page.more and (page := await self._store.events(self._run_id, self.seq, PAGE, PAGE_BYTES)):
                 self.add(page)
-
-
-def _ends_run(event: Event) -> bool:
-    return event.type is EventType.RUN_STATE and RunState(event.data["to"]).final

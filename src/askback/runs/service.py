@@ -121,9 +121,9 @@ class Service:
         self.pools = pools
         self.secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, archives=archives)
         self._history_reads = asyncio.Semaphore(HISTORY_READS)
-        self._read(store, submissions, deletion)
+        self._bind(store, submissions, deletion)
 
-    def _read(self, store: RunStore, submissions: Submissions, deletion: Deletion) -> None:
+    def _bind(self, store: RunStore, submissions: Submissions, deletion: Deletion) -> None:
         """Everything that reads runs, on one view of the store."""
         self.store = store
         self._submissions = submissions
@@ -143,7 +143,7 @@ class Service:
         if view is None:
             view = copy.copy(self)
             store = visible(self.store, labels)
-            view._read(store, self._submissions.reading(store), self._deletion.reading(store))
+            view._bind(store, self._submissions.reading(store), self._deletion.reading(store))
             self._views[key] = view
         self._views.move_to_end(key)
         while len(self._views) > _MAX_VIEWS:
@@ -387,7 +387,7 @@ class Service:
             raise FilesElsewhere(run.id)
         return artifacts_of(workspace)
 
-    def _opened(self, run_id: str, path: str, view: ArtifactView) -> BinaryIO:
+    def _open(self, run_id: str, path: str, view: ArtifactView) -> BinaryIO:
         opened = view.open(path)
         if opened is None:
             raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, f"run {run_id} has no such artifact")
@@ -397,7 +397,7 @@ class Service:
         view = self._artifacts_of(run)
         known = view.index().get(path, ())
         if not known:
-            self._opened(run.id, path, view).close()
+            self._open(run.id, path, view).close()
         return view, known
 
     def _diff(self, run: Run, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
@@ -412,7 +412,7 @@ class Service:
 
     async def open_artifact(self, run_id: str, path: str) -> BinaryIO:
         run = await self.store.get(run_id)
-        return await self.pools.files.run(lambda: self._opened(run_id, path, self._artifacts_of(run)))
+        return await self.pools.files.run(lambda: self._open(run_id, path, self._artifacts_of(run)))
 
     async def bundle(self, run_id: str, max_bytes: int) -> AsyncGenerator[bytes]:
         """All artifacts as one zip file, produced piece by piece on demand."""

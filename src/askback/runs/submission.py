@@ -38,8 +38,7 @@ from askback.core.runs import (
 from askback.core.signals import Replied
 from askback.core.trace_context import TraceParent
 from askback.core.webhooks import Webhook, WebhookKind, webhook_problems
-from askback.engines.base import Engine
-from askback.runs.continuation import Continuable, Inheritance, check_workdir
+from askback.runs.continuation import Continuable, Continuation, check_workdir
 from askback.runs.secrets import RunSecrets, names_of_secrets
 from askback.skills.library import Library
 from askback.skills.manifest import merge_options, read_options
@@ -137,7 +136,7 @@ class Submissions:
         library: Library,
         engines: EngineCatalog,
         workspaces: Workspaces,
-        inheritance: Inheritance,
+        continuation: Continuation,
         pools: Pools,
         owner: Callable[[], str],
         clock: Callable[[], datetime],
@@ -152,7 +151,7 @@ class Submissions:
         self._library = library
         self._engines = engines
         self._workspaces = workspaces
-        self._inheritance = inheritance
+        self._continuation = continuation
         self._pools = pools
         self._owner = owner
         self._clock = clock
@@ -168,7 +167,7 @@ class Submissions:
         """The same on another view of the store."""
         made = copy.copy(self)
         made._store = store
-        made._inheritance = self._inheritance.reading(store)
+        made._continuation = self._continuation.reading(store)
         return made
 
     @property
@@ -192,7 +191,7 @@ class Submissions:
         return run
 
     async def continuable(self, run: Run) -> Continuable:
-        return await self._inheritance.continuable(run)
+        return await self._continuation.continuable(run)
 
     async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
         """The skill of a zip, checked like one that is installed, in the folder of its run."""
@@ -208,7 +207,7 @@ class Submissions:
         source = None
         if origin is not None:
             answered = wanted.answer is not None
-            source = await self._inheritance.source(origin, wanted.engine, answered=answered)
+            source = await self._continuation.source(origin, wanted.engine, answered=answered)
         run = await self._run(run_id, package, wanted, source)
         data: dict[str, Json] = {
             "skill": package.id,
@@ -225,9 +224,11 @@ class Submissions:
             run = run if reserved is None else run.evolve(id=reserved)
             return await self._create(lifecycle.create(run, data), wanted, None, reserved=reserved is not None)
         data["from_run"] = asdict(origin)
-        decision = lifecycle.create(self._inheritance.continued(run, origin, source), data)
-        if origin.at is not None:
-            decision = await self._inheritance.fork(decision, origin, source)
+        run = self._continuation.continued(run, origin, source)
+        if origin.at is None:
+            decision = lifecycle.create(run, data)
+        else:
+            decision = await self._continuation.fork(run, data, origin, source)
             decision = await self._answered(decision, wanted.answer, wanted.by)
         return await self._create(decision, wanted, source)
 
@@ -243,7 +244,8 @@ class Submissions:
         else:
             checked = self._check(package, wanted, inherited)
         engine = named or await self._engines.choose(package, None)
-        await self._check_env(engine, wanted.env)
+        if wanted.env and (wrong := list(env_problems(wanted.env, await self._engines.env_words(engine)))):
+            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", wrong)
         workdir = await self._workdir(wanted, source)
         now = self._clock()
         run = Run(
@@ -280,7 +282,7 @@ class Submissions:
 
     async def _inherited_secrets(self, source: Run) -> tuple[str, ...]:
         if source.skill.uploaded:
-            await self._inheritance.bring(source)
+            await self._continuation.fetch(source)
         return await self._secrets.inherited(source, await self._store.request(source.id))
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
@@ -316,10 +318,6 @@ class Submissions:
                 lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
             )
         return package
-
-    async def _check_env(self, engine: Engine, env: Mapping[str, str]) -> None:
-        if env and (problems := list(env_problems(env, await self._engines.env_words(engine)))):
-            raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", problems)
 
     def _check(self, package: SkillPackage, wanted: Submission, inherited: tuple[str, ...]) -> _Checked:
         """Report every problem at once, each with its path."""
@@ -361,10 +359,10 @@ class Submissions:
         try:
             if source is not None and wanted.origin is not None:
                 limits = self._engines.copy_limits(decision.run.engine)
-                await self._inheritance.copy(source, wanted.origin, decision.run, limits)
+                await self._continuation.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
             if source is not None:
-                decision = await self._keep(decision)
+                decision = await self._archive(decision)
             if wanted.starts_with_files:
                 await self._pools.files.run(self._workspaces.sync, run_id)
             audit = audit_entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
@@ -382,7 +380,7 @@ class Submissions:
             await self._withdraw(run_id, wanted, reserved=reserved)
         return run
 
-    async def _keep(self, decision: Decision) -> Decision:
+    async def _archive(self, decision: Decision) -> Decision:
         """The first turn may start on another machine, which needs the copies."""
         if self._archives is None:
             return decision
