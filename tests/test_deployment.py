@@ -20,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from askback.blobs.addresses import StoreAddress, read_address
+from askback.blobs.base import StoreAddress, read_address
 from askback.cli.main import cli
 from askback.http.addresses import PageLabels, addresses
 from askback.http.app import openapi_document, worker_application

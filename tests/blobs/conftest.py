@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.blobs.addresses import StoreAddress, read_address
-from askback.blobs.base import Files
+from askback.blobs.base import Files, StoreAddress, read_address
 from askback.blobs.folder import FolderFiles
 from support.object_store import Bucket
 

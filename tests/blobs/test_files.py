@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.blobs.addresses import StoreAddress, StoreKind, read_address
-from askback.blobs.base import FileMissing, Files
+from askback.blobs.base import FileMissing, Files, StoreAddress, StoreKind, read_address
 from askback.blobs.folder import FolderFiles
 from askback.core.errors import Invalid, RefusalCode, Unavailable
 from support.object_store import CREDENTIALS, Bucket, Door

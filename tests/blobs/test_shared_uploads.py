@@ -66,8 +66,8 @@ def test_an_upload_goes_with_the_last_run_that_used_it(
 ) -> None:
     one, two = servers
     kept = one.keep("a", io.BytesIO(b"x"), "alice")
-    one.note_use([one.path(kept.upload_id)], "run1")
-    two.note_use([two.path(kept.upload_id)], "run2")
+    one.record_use([one.path(kept.upload_id)], "run1")
+    two.record_use([two.path(kept.upload_id)], "run2")
     two.release("run1")
     assert one.path(kept.upload_id).exists()
     one.release("run2")

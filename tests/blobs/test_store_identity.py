@@ -15,7 +15,7 @@ import pytest
 from askback.app import App, opened
 from askback.app.files import examine, files_at
 from askback.app.storage import open_store
-from askback.blobs.addresses import read_address
+from askback.blobs.base import read_address
 from askback.blobs.identity import MARK, read_mark
 from askback.cluster.file_store import identify
 from askback.core.errors import RefusalCode, Unavailable

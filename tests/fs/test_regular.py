@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.fs.regular import is_kind, open_regular
+from askback.fs.paths import is_kind, open_regular
 
 
 def test_only_a_regular_file_is_opened(tmp_path: Path) -> None:

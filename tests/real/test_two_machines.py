@@ -13,7 +13,7 @@ from double import ModelDouble, Request, Step, say
 from engines_under_test import EngineUnderTest
 from suite import finish, heard, question, reply_in
 
-from askback.blobs.addresses import StoreAddress, read_address
+from askback.blobs.base import StoreAddress, read_address
 from askback.blobs.object_store import ObjectStoreFiles
 from askback.fs.archive_reader import unpack
 from askback.workspace.archives import FOLDERS

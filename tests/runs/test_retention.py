@@ -14,7 +14,7 @@ import pytest
 from askback.app import App, now
 from askback.background.pools import Pools
 from askback.core.errors import NotFound
-from askback.runs.retention import Retention, RetentionPolicy
+from askback.runs.deletion import Retention, RetentionPolicy
 from askback.store.pages import RunFilter
 from askback.workspace.uploads import Uploads
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, until, waiting

@@ -14,7 +14,7 @@ import pytest
 from askback.app import App
 from askback.core.errors import ErrorCode, RefusalCode, Unavailable
 from askback.core.runs import RunState
-from askback.fs.usable import problem_of
+from askback.fs.paths import problem_of
 from askback.worker import machine
 from support.data_folder import World, over, reach, run_async, submit, until
 

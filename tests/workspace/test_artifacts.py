@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.workspace.artifacts import Bundle, is_text
 from askback.workspace.layout import Workspace
 

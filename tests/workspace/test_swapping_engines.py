@@ -26,7 +26,7 @@ from askback.core.errors import AskbackError
 from askback.fs.archive_writer import ArchiveRefused, TreeChangedWhilePacking, pack
 from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.fs.repositories import identities
 from askback.process.guardian.usage import Walk
 from askback.workspace.layout import Workspace

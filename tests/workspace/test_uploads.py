@@ -37,6 +37,14 @@ def test_an_upload_is_found_by_its_id_with_its_name(tmp_path: Path) -> None:
     assert (path.name, path.read_bytes()) == ("plan.txt", b"the plan")
 
 
+def test_an_upload_that_runs_have_used_is_still_found(tmp_path: Path) -> None:
+    uploads = Uploads(tmp_path / "uploads")
+    stored = uploads.keep("plan.txt", io.BytesIO(b"the plan"))
+    for number in range(8):
+        uploads.record_use([uploads.path(stored.upload_id)], f"run{number}")
+        assert uploads.path(stored.upload_id).name == "plan.txt"
+
+
 def test_two_of_one_name_do_not_meet(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path)
     first, second = (uploads.keep("a", io.BytesIO(text)) for text in (b"1", b"2"))

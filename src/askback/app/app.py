@@ -34,9 +34,8 @@ from askback.notifications.outbox import Notifications
 from askback.process.child import OutputLimits, Spawner
 from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.runs.continuation import Continuation
-from askback.runs.deletion import DeletedRuns, Deletion
+from askback.runs.deletion import DeletedRuns, Deletion, Retention, RetentionPolicy
 from askback.runs.links import AnswerLinks
-from askback.runs.retention import Retention, RetentionPolicy
 from askback.runs.service import Service
 from askback.runs.submission import Submissions
 from askback.settings.model import Settings

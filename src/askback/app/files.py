@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from askback.app.storage import open_store, shelf_of
-from askback.blobs.addresses import StoreAddress, read_address
-from askback.blobs.base import Files, WrongStore
+from askback.blobs.base import Files, StoreAddress, WrongStore, read_address
 from askback.blobs.folder import FolderFiles
 from askback.blobs.identity import MarkedFiles
 from askback.cluster.file_store import (

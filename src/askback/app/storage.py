@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.atomic import make_private, write_private
+from askback.fs.paths import Access, access_of_others, revoke_write_access
 from askback.fs.records import FileRecords, Record, Records, found_secret, stored_secret
-from askback.process.isolation import Access, access_of_others, revoke_write_access
 from askback.settings.environment import COMMON_DATABASE, common_database, variables
 from askback.settings.model import Settings
 from askback.skills.shelf import RecordShelf, Shelf

@@ -18,14 +18,15 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from askback.blobs.addresses import StoreAddress, StoreKind
 from askback.blobs.base import (
     PIECE,
     USUAL_SEC,
     Calls,
     FileMissing,
     Files,
+    StoreAddress,
     StoredFile,
+    StoreKind,
     checked,
     too_large,
     unavailable,

@@ -21,7 +21,7 @@ from askback import __version__
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.engines.base import CallResult, Engine, Probe
 from askback.fs.atomic import make_private, write_private
-from askback.fs.regular import is_kind
+from askback.fs.paths import is_kind
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 from askback.workspace.sign_ins import Credentials

@@ -13,7 +13,7 @@ import click
 
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
-from askback.fs.regular import is_kind
+from askback.fs.paths import is_kind
 
 if TYPE_CHECKING:
     from askback.settings.model import Settings

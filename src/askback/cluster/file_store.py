@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from askback.blobs.addresses import StoreAddress
-from askback.blobs.base import Files, WrongStore, unavailable, wrong_store
+from askback.blobs.base import Files, StoreAddress, WrongStore, unavailable, wrong_store
 from askback.blobs.identity import MARK, check_mark, new_id, put_mark, read_mark
 from askback.core.errors import NotFound, RefusalCode, Unavailable, WarningCode
 from askback.core.runs import Run

@@ -161,7 +161,7 @@ class Context:
     async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
         """Record which uploads the run uses: they are deleted with it."""
         if uploaded:
-            await self.pools.files.run(self.uploads.note_use, uploaded, run.id, admitted=True)
+            await self.pools.files.run(self.uploads.record_use, uploaded, run.id, admitted=True)
 
 
 def _idempotency_key(key: str, body_digest: str, grant: Grant) -> IdempotencyKey:

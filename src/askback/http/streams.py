@@ -19,7 +19,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
 from askback.http.auth import check_still_valid
-from askback.runs.inbox import InboxPage
+from askback.runs.following import InboxPage
 from askback.store.pages import EventPage
 from askback.wire import runs as wire
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 
 
 class IsolationLevel(StrEnum):
@@ -64,31 +62,6 @@ def hide_from_other_processes() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-class Access(StrEnum):
-    """What other users of this machine may do in a folder."""
-
-    NONE = "none"
-    READ = "read"
-    WRITE = "write"
-
-
-def access_of_others(folder: Path) -> Access:
-    mode = stat.S_IMODE(folder.stat().st_mode)
-    if mode & 0o022:
-        return Access.WRITE
-    return Access.READ if mode & 0o055 else Access.NONE
-
-
-def revoke_write_access(folder: Path, own_file: str) -> bool:
-    """Deny write access to others. False if the folder may not be only ours: another owner, or other files in it."""
-    status = folder.stat()
-    names = {path.name for path in folder.iterdir()}
-    if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX or (names and own_file not in names):
-        return False
-    folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

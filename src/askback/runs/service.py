@@ -34,8 +34,7 @@ from askback.process.tree import Tree
 from askback.process.warm import WarmPool
 from askback.runs.continuation import Continuable
 from askback.runs.deletion import Deletion
-from askback.runs.following import RunChanges, RunVersions
-from askback.runs.inbox import Inbox, InboxPage, read_inbox
+from askback.runs.following import Inbox, InboxPage, RunChanges, RunVersions, read_inbox
 from askback.runs.run_events import HISTORY_READS, RunEvents
 from askback.runs.secrets import RunSecrets
 from askback.runs.submission import Submission, Submissions, check_answer

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from askback.core.interactions import Json
-from askback.fs.regular import open_regular
+from askback.fs.paths import open_regular
 from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 

@@ -27,7 +27,7 @@ from askback.core.errors import (
     raise_if_temporary,
 )
 from askback.fs.atomic import GroupSync, locked, make_private
-from askback.fs.regular import is_kind
+from askback.fs.paths import is_kind
 from askback.skills.archive import ZipLimits, extract_zip
 from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE, ID

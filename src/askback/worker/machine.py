@@ -26,7 +26,7 @@ from askback.core.outcomes import TurnError, engine_failure
 from askback.core.runs import Run, TurnKind
 from askback.core.signals import Signal, TurnEnded, TurnLost
 from askback.fs.atomic import make_private
-from askback.fs.usable import FolderProblem, code_of, problem_of
+from askback.fs.paths import FolderProblem, code_of, problem_of
 
 log = logging.getLogger(__name__)
 

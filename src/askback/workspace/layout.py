@@ -34,7 +34,7 @@ from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.beneath import remove_tree
 from askback.fs.copies import CopyRules, TreeCopy, copy_plain_tree
-from askback.fs.regular import open_below, read_below
+from askback.fs.paths import open_below, read_below
 from askback.fs.walk import matching
 from askback.workspace import snapshots
 from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, artifacts_in

@@ -17,7 +17,7 @@ from pathlib import Path
 from askback.core.renewals import MAX_BYTES, Renewal, RenewalRefused, merge
 from askback.fs import beneath
 from askback.fs.atomic import locked, write_private
-from askback.fs.regular import read_below
+from askback.fs.paths import read_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

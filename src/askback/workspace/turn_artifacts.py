@@ -27,7 +27,7 @@ from askback.blobs.base import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import write_or_skip
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.fs.walk import FileState
 from askback.process.locks import is_held
 from askback.process.tree import boot_id

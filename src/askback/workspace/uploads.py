@@ -32,6 +32,8 @@ from askback.core.runs import parse_run_id
 from askback.fs.atomic import GroupSync
 from askback.fs.beneath import remove_tree
 
+log = logging.getLogger(__name__)
+
 ID = re.compile(r"up-[0-9a-f]{24}", re.ASCII)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Separators, characters that some file system forbids, control characters, and bidirectional controls."""
@@ -41,6 +43,11 @@ _OWNER = ".owner"
 _RUN = ".run-"
 """The beginning of the name of a file for each run that uses the upload."""
 _MIN_BYTES = 65_536
+_MAX_ABOUT = 10_000
+_ABOUT = "about.json"
+_CONTENT = "content"
+_RUN_KEY = "run-"
+"""The beginning of the name of an empty object for each run that uses the upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +137,7 @@ class Uploads:
             return (self._root / upload_id / _OWNER).read_text()
         return None
 
-    def note_use(self, files: Iterable[Path], run_id: str) -> None:
+    def record_use(self, files: Iterable[Path], run_id: str) -> None:
         """Record that the run has a copy of these uploads, which are named by their paths."""
         with self._lock:
             for file in files:
@@ -202,14 +209,6 @@ def safe_name(name: str) -> str:
     return short.strip(". ") or "file"
 
 
-log = logging.getLogger(__name__)
-
-_MAX_ABOUT = 10_000
-_ABOUT = "about.json"
-_CONTENT = "content"
-_RUN = "run-"
-
-
 class _About(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str
@@ -279,13 +278,13 @@ class SharedUploads(Uploads):
                 if not (self._root / upload_id).is_dir():
                     raise
 
-    def note_use(self, files: Iterable[Path], run_id: str) -> None:
+    def record_use(self, files: Iterable[Path], run_id: str) -> None:
         files = list(files)
-        super().note_use(files, run_id)
+        super().record_use(files, run_id)
         for file in files:
             upload_id = file.parent.name
             try:
-                self._files.put(_key(upload_id, f"{_RUN}{run_id}"), b"")
+                self._files.put(_key(upload_id, f"{_RUN_KEY}{run_id}"), b"")
                 self._files.put(f"runs/{run_id}/uploads/{upload_id}", b"")
             except Unavailable as error:
                 # The run exists, and has a copy. The upload is removed after a day.
@@ -298,9 +297,9 @@ class SharedUploads(Uploads):
     def release(self, run_id: str) -> None:
         for mark in self._files.list(f"runs/{parse_run_id(run_id)}/uploads/"):
             upload_id = mark.key.rpartition("/")[2]
-            self._files.delete([_key(upload_id, f"{_RUN}{run_id}")])
+            self._files.delete([_key(upload_id, f"{_RUN_KEY}{run_id}")])
             left = self._files.list(_key(upload_id, ""))
-            if not any(each.key.rpartition("/")[2].startswith(_RUN) for each in left):
+            if not any(each.key.rpartition("/")[2].startswith(_RUN_KEY) for each in left):
                 self.discard(upload_id)
             self._files.delete([mark.key])
         self.release_here(run_id)

@@ -21,7 +21,7 @@ from askback.background.pools import Checkpoint, unchecked
 from askback.blobs.base import FileMissing
 from askback.fs import beneath
 from askback.fs.atomic import write_private
-from askback.fs.regular import read_below
+from askback.fs.paths import read_below
 from askback.fs.walk import FileState, open_tree
 from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact, Bundle, bundle_of, page_of
 from askback.workspace.layout import Workspace

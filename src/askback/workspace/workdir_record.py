@@ -36,7 +36,7 @@ from askback.core.changes import ChangedFile, Changes, ChangeStatus, NoSummary
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
-from askback.fs.regular import open_below, read_below
+from askback.fs.paths import open_below, read_below
 from askback.fs.repositories import identities
 from askback.fs.walk import FileState
 from askback.process.child import NotStarted, Printed, Starter, call

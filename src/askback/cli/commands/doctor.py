@@ -205,7 +205,7 @@ def _disk(data_dir: Path) -> Finding:
 
 def _access(data_dir: Path) -> Iterator[Finding]:
     """Checked before the folder is opened, which removes permissions of other users."""
-    from askback.process.isolation import Access, access_of_others
+    from askback.fs.paths import Access, access_of_others
 
     if not options.exists(data_dir):
         return

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from askback.background.pools import Pool
 from askback.core.access import Action
 from askback.core.errors import NotFound, RefusalCode
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.http.bodies import FORM, form_file, media_type, while_connected
 from askback.http.context import Context, changed, json_response
 from askback.http.routes.files import ATTACHMENT, BINARY, FORM_WITH_FILE, download

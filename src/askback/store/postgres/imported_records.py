@@ -12,8 +12,8 @@ import msgspec
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import parse_run_id
+from askback.fs.paths import open_regular
 from askback.fs.records import Record, found_secret, stored_secret
-from askback.fs.regular import open_regular
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.records import SECRETS
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from askback.core.errors import raise_if_temporary
 from askback.core.interactions import Json
 from askback.core.runs import Workdir
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.skills.diagnostics import format_path, short
 from askback.skills.package import SkillPackage
 from askback.skills.schema_files import FileSearch, NamedFile, TooLarge, with_names

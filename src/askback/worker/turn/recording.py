@@ -20,7 +20,7 @@ from askback.core.errors import RunWarning, WarningCode
 from askback.core.runs import Run, Workdir
 from askback.fs import beneath
 from askback.fs.copies import CopyLimits, CopyRefused
-from askback.fs.regular import open_below
+from askback.fs.paths import open_below
 from askback.fs.repositories import TooManyFolders
 from askback.text.redaction import Redactor
 from askback.worker.turn.context import TurnContext
