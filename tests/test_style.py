@@ -35,6 +35,14 @@ def test_the_docs_pass() -> None:
         ("module.py", 'def f() -> str:\n    """Heeds it."""\n', ["2: avoid 'Heeds'; write: follow, respect"]),
         ("module.py", "heed = 1  # mend it\nx = 'told'\n", ["1: avoid 'mend'; write: fix"]),
         (
+            "module.py",
+            "class RunManager:\n    def _told_so(self) -> None: ...\n\ndef untold() -> None: ...\n",
+            [
+                "1: avoid 'RunManager'; write: a noun for what it holds",
+                "2: avoid '_told_so'; write: reported, shown",
+            ],
+        ),
+        (
             "words.json",
             '{\n  "a.told": "Fine",\n  "b": "Kept for ever"\n}',
             ["3: avoid 'for ever'; write: forever, indefinitely"],

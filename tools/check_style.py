@@ -1,8 +1,8 @@
 """Finds words that we avoid in docs, source texts and page texts, and says what to write instead.
 
 The words are those in the last column of docs/glossary.md, and the list below. Code in Markdown is not read. Of Python,
-comments and strings that contain a space are; of JavaScript, SQL and the Makefile, comments; of the page, its English texts
-and templates.
+comments, strings that contain a space, and the names of functions and classes are; of JavaScript, SQL and the Makefile,
+comments; of the page, its English texts and templates.
 """
 
 from __future__ import annotations
@@ -70,6 +70,21 @@ AVOIDED = {
 }
 """Words and phrases that a reader would stop at, and what to write instead."""
 
+NAMES = {
+    r"told|told_\w+|\w+_told": "reported, shown",
+    r"mend\w*|heed\w*|lend\w*": "repair, follow, copy",
+    r"EnginesHere": "EngineCatalog",
+    r"ArtifactsHere": "LocalArtifacts",
+    r"ProgramFacts|ProgramKind": "InstanceFacts, InstanceKind",
+    r"(Main|Further)Tokens?": "TokenDirectory, Tokens",
+    r"Via": "Channel",
+    r"Held": "ClaimedRun, or what is held: HeldCall",
+    r"Homes": "RunArchives",
+    r"blame\w*|forgive\w*": "attribute_failure, tolerate",
+    r"\w+(Service|Manager|Handler|Helper|Util|Utils)": "a noun for what it holds",
+}
+"""Names of functions and classes, as patterns without leading underscores, and what to write instead."""
+
 
 class Text(NamedTuple):
     """A piece of prose, and the line that it starts in."""
@@ -106,6 +121,15 @@ def find(text: Text, words: Mapping[str, str]) -> Iterator[tuple[int, str, str]]
     for match in re.finditer(rf"(?<![\w-])(?:{pattern})(?![\w-])", text.prose, re.IGNORECASE):
         found = " ".join(match[0].split())
         yield text.line + text.prose.count("\n", 0, match.start()), found, phrases[found.lower()]
+
+
+def find_names(source: str) -> Iterator[tuple[int, str, str]]:
+    """Line, name and replacement, for each function and class that is defined in the source."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for pattern, instead in NAMES.items():
+                if re.fullmatch(pattern, node.name.lstrip("_")):
+                    yield node.lineno, node.name, instead
 
 
 # The texts of a file.
@@ -174,8 +198,11 @@ READERS: Mapping[str, Callable[[str], Iterator[Text]]] = {
 
 
 def findings(path: Path, name: str, words: Mapping[str, str]) -> list[Finding]:
-    texts = READERS[path.suffix or path.name](path.read_text(encoding="utf-8"))
-    return sorted({Finding(name, *found) for text in texts for found in find(text, words)})
+    source = path.read_text(encoding="utf-8")
+    texts = READERS[path.suffix or path.name](source)
+    found = {Finding(name, *each) for text in texts for each in find(text, words)}
+    names = find_names(source) if path.suffix == ".py" else ()
+    return sorted(found | {Finding(name, *each) for each in names})
 
 
 def files(root: Path, *, later: bool) -> list[Path]:

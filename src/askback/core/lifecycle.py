@@ -73,7 +73,7 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
         case SlotAcquired():
             return turns.start(run, signal)
         case ProcessStarted() | HandleNamed():
-            return turns.note(run, signal)
+            return turns.record(run, signal)
         case TurnEnded():
             return turns.end_turn(run, signal)
         case Replied():

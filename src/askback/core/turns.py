@@ -45,7 +45,7 @@ def start(run: Run, signal: SlotAcquired) -> Decision | Refusal:
     return Decision(run=started, events=events)
 
 
-def note(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Refusal:
+def record(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | Refusal:
     if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
         return stale(run)
     if isinstance(signal, ProcessStarted):

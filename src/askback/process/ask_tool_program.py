@@ -101,7 +101,7 @@ class AskTool:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._held: list[_Held] = []
+        self._held: list[_HeldCall] = []
         self._rest = b""
         self._beat_at = 0.0
 
@@ -160,13 +160,13 @@ class AskTool:
         if answer.get("held") is True:
             meta = params.get("_meta")
             token = meta.get("progressToken") if isinstance(meta, dict) else None
-            self._held.append(_Held(link, request_id, token))
+            self._held.append(_HeldCall(link, request_id, token))
             self._beat_at = time.monotonic()
             return
         link.close()
         _write_result(request_id, answer.get("accepted") is True, str(answer.get("text", _UNREACHABLE)))
 
-    def _take_answer(self, held: _Held) -> None:
+    def _take_answer(self, held: _HeldCall) -> None:
         try:
             answer = _line(held.link)
             accepted, text = answer["accepted"] is True, str(answer["text"])
@@ -203,7 +203,7 @@ class AskTool:
                 _write({"method": "notifications/progress", "params": params})
 
 
-class _Held:
+class _HeldCall:
     """A call that waits for its answer."""
 
     def __init__(self, link: socket.socket, request_id: Any, token: Any) -> None:

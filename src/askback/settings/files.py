@@ -119,7 +119,7 @@ def trust_ledger() -> trust.Ledger:
 def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:
     """The settings with these files as sources. `origins` gets where each value comes from."""
 
-    def note(path: tuple[str, ...], origin: Origin) -> None:
+    def record(path: tuple[str, ...], origin: Origin) -> None:
         origins.setdefault(path, origin)
 
     class FromFile(Settings):
@@ -134,17 +134,17 @@ def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...]
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             files = [InitSettingsSource(settings_cls, init_kwargs=dict(layer.document)) for layer in layers]
             for path in _leaves(init_settings()):
-                note(path, Origin(source="command_line"))
+                record(path, Origin(source="command_line"))
             for path in _leaves(env_settings()):
-                note(path, Origin(source="environment", name=setting_variable(path)))
+                record(path, Origin(source="environment", name=setting_variable(path)))
             for layer in layers:
                 for path in _leaves(layer.document):
-                    note(path, Origin(source="file", name=str(layer.path.absolute())))
+                    record(path, Origin(source="file", name=str(layer.path.absolute())))
             fallback: dict[str, Any] = {}
             # The database of other programs. An address of another kind is not meant for this one.
             if (address := common_database() or "").startswith(("postgres://", "postgresql://")):
                 fallback["database"] = address
-                note(("database",), Origin(source="environment", name=COMMON_DATABASE))
+                record(("database",), Origin(source="environment", name=COMMON_DATABASE))
             return (init_settings, env_settings, *files, InitSettingsSource(settings_cls, init_kwargs=fallback))
 
     return FromFile

@@ -250,12 +250,12 @@ class Settings(BaseSettings):
         """`Path("")` is the working directory, which `ASKBACK_DATA_DIR=` does not mean."""
         problems: list[str] = []
 
-        def note(key: str, path: Any) -> Any:
+        def check(key: str, path: Any) -> Any:
             if path == "":
                 problems.append(f"{key}: the path is empty")
             return path
 
-        setting_types.with_paths(Settings, given, (), note)
+        setting_types.with_paths(Settings, given, (), check)
         if problems:
             raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings are wrong", problems)
         return given

@@ -84,12 +84,12 @@ def facts_of(records: Sequence[dict[str, Any]], turn: int, session_id: str) -> d
     }
 
 
-def turns_told(prompt: str) -> int:
+def turns_in_transcript(prompt: str) -> int:
     """How many turns the prompt of a new session tells of, because an earlier session was lost: one for each question."""
-    return len(_told(prompt))
+    return len(_transcribed(prompt))
 
 
-def _told(prompt: str) -> list[str]:
+def _transcribed(prompt: str) -> list[str]:
     """What follows each question in the transcript of a lost session."""
     found = _TRANSCRIPT.search(prompt)
     return [] if found is None else _QUESTION.split(found[1])[1:]
@@ -100,8 +100,8 @@ def _replies(record: dict[str, Any]) -> list[str | None]:
         return [_replied({"text": record.get("output")})]
     if record.get("type") not in ("prompt", "answer"):
         return []
-    told = _told(str(record.get("text", "")))
-    return [_replied({"type": "prompt", "text": each}) for each in told] or [_replied(record)]
+    earlier = _transcribed(str(record.get("text", "")))
+    return [_replied({"type": "prompt", "text": each}) for each in earlier] or [_replied(record)]
 
 
 def _replied(record: dict[str, Any]) -> str | None:

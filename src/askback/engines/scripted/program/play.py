@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from .input import VERSION, UsageError, facts_of, help_text, read_options, turns_told
+from .input import VERSION, UsageError, facts_of, help_text, read_options, turns_in_transcript
 from .scripts import (
     UNPLAYABLE,
     Script,
@@ -129,8 +129,8 @@ class Player:
 
     def _play(self, script: Script, prompt: str) -> None:
         session = self._session or self._open()
-        if not session.records and (told := turns_told(prompt)):
-            session.add("rebuilt", turns=told)
+        if not session.records and (turns := turns_in_transcript(prompt)):
+            session.add("rebuilt", turns=turns)
         steps = script.steps(session.turn, self._mode)
         if (self._session or "resume" in self._options) and _has_fault(steps, "other_session"):
             session = Session.start(self._home)
