@@ -72,10 +72,10 @@ def register_only(address: str, name: str, *, lease_sec: float) -> None:
 def test_a_registered_program_is_alive_for_all_machines_until_it_leaves(address: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with machine(address, tmp_path / "a") as here, machine(address, tmp_path / "b") as there:
-            from askback.store.postgres import queue_schema, steps
+            from askback.store.postgres import steps
 
             name = await here.register(replace(FACTS, labels=("gpu",), engines=("codex",)))
-            formats = {"format": steps.newest(), "queue_format": queue_schema.known()[-1]}
+            formats = {"format": steps.newest(), "queue_format": steps.queue_steps()[-1]}
             assert await there.alive({name, "program-unknown"}) == {name}
             (known,) = await there.living()
             assert (known.name, known.facts) == (name, replace(here.facts, **formats))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOR_PEOPLE = {"count_all_runs", "inbox_count", "labelled_days", "count_stored_runs", "some_archive_keys"}
 """Statements that may read all there is, and a part of others."""
-SMALL = ("webhooks",)
+SMALL = ("webhooks", "programs", "migrations", "queue_migrations", "data_folder", "file_store", "commits")
 """Tables that have few rows, or whose rows are found by those of others."""
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
 LISTS = {
@@ -42,7 +42,7 @@ LISTS = {
 }
 FLAGS = {"all_callers", "of_server", "all_devices", "shared", "expiring"}
 TEXTS = {"id", "state", "ended", "skill", "engine", "owner", "creator", "worker", "workdir", "searched", "doc", "key"}
-TEXTS |= {"name", "change", "text"}
+TEXTS |= {"name", "change", "text", "runs_dir", "writer", "lock", "own_session"}
 TEXTS |= {
     "body_digest",
     "interaction_id",

@@ -31,7 +31,7 @@ def make_older(address: str, last: str) -> None:
     """Our tables, and those of a Procrastinate whose last migration was this one."""
     from procrastinate.schema import SchemaManager
 
-    from askback.store.postgres import queue_schema, steps
+    from askback.store.postgres import steps
     from askback.store.postgres.connection import PostgresConnection
 
     with closing(PostgresConnection.open(address)) as connection:
@@ -40,7 +40,7 @@ def make_older(address: str, last: str) -> None:
         for step in steps.steps():
             connection.raw.execute(step.script.encode())
             connection.execute("INSERT INTO migrations (version) VALUES (:version)", {"version": step.version})
-        for name in queue_schema.known():
+        for name in steps.queue_steps():
             if name <= last:
                 connection.raw.execute((Path(SchemaManager.get_migrations_path()) / f"{name}.sql").read_bytes())
                 connection.execute("INSERT INTO queue_migrations (name) VALUES (:name)", {"name": name})

@@ -85,7 +85,7 @@ class LeasedPrograms:
         name = self._name
         if name is not None:
             with suppress(Unavailable):
-                await self._store.read(lambda connection: instances.remove(connection, [name]))
+                await self._store.write(lambda connection: instances.remove(connection, [name]))
         self._store.refuse(error)
 
     def _session(self, name: str) -> Session:
@@ -127,8 +127,8 @@ class LeasedPrograms:
     async def forget_dead(self) -> None:
         # First the rows: without its file, a killed program would be alive until its lease is over.
         killed = await asyncio.to_thread(self._locks.killed)
-        await self._store.read(lambda connection: instances.remove(connection, killed))
-        await self._store.read(instances.forget_dead)
+        await self._store.write(lambda connection: instances.remove(connection, killed))
+        await self._store.write(instances.forget_dead)
         await self._locks.forget_dead()
 
     @asynccontextmanager

@@ -6,20 +6,26 @@ all names of tables and columns are ours, and every row and record is decoded be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.records import Record
-from askback.store.postgres import errors, imported_records, imported_rows, schema
+from askback.core.runs import parse_run_id
+from askback.fs.records import Record, found_secret, stored_secret
+from askback.fs.paths import open_regular
+from askback.store.postgres import errors, imported_rows, schema
 from askback.store.postgres.connection import SCHEMA, Limits, PostgresConnection
 from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES
+from askback.store.postgres.records import SECRETS
 from askback.store.sql.rows import load_run, searched_text
 from askback.store.sqlite.connection import SqliteConnection
 from askback.store.sqlite.errors import faults_of
@@ -28,6 +34,12 @@ from askback.store.sqlite.moving import known_columns, mark_as_moved, open_alone
 _FLAGS = frozenset({"expiring", "active"})
 """The columns that are truth values in PostgreSQL."""
 _STEP = 1000
+KEYS = ("token", "link-key", "push-key")
+_MAX_FILE = 64 * 2**20
+_IMPORT = "import"
+"""The collection that says which folder was imported."""
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Is called with the name of a table, how many of its rows are copied, and how many it has."""
@@ -54,6 +66,15 @@ class Source:
     """The type of the records in each collection, and of the links of a run as `links`."""
 
 
+class _Version(msgspec.Struct, frozen=True):
+    version: str | None
+    digest: str
+
+
+class _Installed(msgspec.Struct, frozen=True):
+    versions: list[_Version]
+
+
 def import_folder(source: Source, address: str, progress: Progress) -> Imported:
     """Copy a data folder, and mark its SQLite file as moved.
 
@@ -76,20 +97,20 @@ def import_folder(source: Source, address: str, progress: Progress) -> Imported:
 
 def _import(given: Source, source: SqliteConnection, target: PostgresConnection, progress: Progress) -> Imported:
     schema.check(target)
-    folder_id = imported_records.folder_id(given.folder)
+    folder_id = _folder_id(given.folder)
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
-        if imported_records.was_imported(target, folder_id):
+        if _was_imported(target, folder_id):
             return Imported(rows={}, already=True)
         _refuse_used(target)
         rows = {table: _copy(source, target, table, progress) for table in TABLES}
         rows["queue"] = fill_queue(source, target)
         _continue_numbers(source, target)
-        rows |= imported_records.copy(target, given.folder, given.record_kinds)
+        rows |= _copy_records(target, given.folder, given.record_kinds)
         run_ids = source.execute("SELECT id FROM runs")
-        rows["links"] = imported_records.copy_links(target, given.runs, run_ids, given.record_kinds["links"])
-        imported_records.note_import(target, folder_id, given.folder)
+        rows["links"] = _copy_links(target, given.runs, run_ids, given.record_kinds["links"])
+        _mark_imported(target, folder_id, given.folder)
         data_folder = schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False)
         schema.claim(target, data_folder, target.raw.info.dsn)
     return Imported(rows=rows)
@@ -174,3 +195,106 @@ def _sequence(target: PostgresConnection, table: str) -> str | None:
         return None
     found = target.value("SELECT pg_get_serial_sequence(:name, 'number')", {"name": f"{SCHEMA}.{table}"})
     return None if found is None else str(found)
+
+
+# The small files of the folder: tokens, sessions, links, keys and the list of skills, as they are written.
+
+
+def _copy_records(target: PostgresConnection, folder: Path, kinds: Mapping[str, type[Record]]) -> dict[str, int]:
+    """Returns how many records each collection has got."""
+    found = {name: _in_file(folder / f"{name}.json", kind) for name, kind in kinds.items() if name != "links"}
+    found["skills"] = _skills(folder / "skills")
+    keys = {name: _secret(folder / name) for name in KEYS}
+    found[SECRETS] = {name: {"digest": name, "secret": key} for name, key in keys.items() if key is not None}
+    for name, records in found.items():
+        _put(target, name, records)
+    return {name: len(records) for name, records in found.items()}
+
+
+def _copy_links(target: PostgresConnection, runs: Path, run_ids: Iterable[tuple[str]], kind: type[Record]) -> int:
+    """Copy the links of these runs, whose folders are in `runs`. Returns their number."""
+    count = 0
+    for (run_id,) in run_ids:
+        links = _in_file(runs / parse_run_id(run_id) / "links.json", kind)
+        _put(target, f"runs/{run_id}/links", links)
+        count += len(links)
+    return count
+
+
+def _was_imported(target: PostgresConnection, folder_id: str) -> bool:
+    found = target.value(
+        "SELECT 1 FROM records WHERE collection = :name AND key = :key", {"name": _IMPORT, "key": folder_id}
+    )
+    return found is not None
+
+
+def _mark_imported(target: PostgresConnection, folder_id: str, folder: Path) -> None:
+    _put(target, _IMPORT, {folder_id: {"digest": folder_id, "folder": str(folder)}})
+
+
+def _put(target: PostgresConnection, name: str, records: Mapping[str, Any]) -> None:
+    if not records:
+        return
+    target.execute("INSERT INTO collections (name, changes) VALUES (:name, 1)", {"name": name})
+    target.executemany(
+        "INSERT INTO records (collection, key, doc) VALUES (?, ?, ?)",
+        [(name, key, json.dumps(record)) for key, record in records.items()],
+    )
+
+
+def _folder_id(folder: Path) -> str:
+    """What the database knows the folder by. Created if missing."""
+    path = folder / "database-id"
+    return _secret(path) or stored_secret(path)
+
+
+def _secret(path: Path) -> str | None:
+    try:
+        _content(path)
+        return found_secret(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _in_file(path: Path, kind: type[Record]) -> dict[str, Any]:
+    """The records as they are written, with fields that only newer versions know."""
+    try:
+        content = _content(path)
+        decoded: list[Record] = msgspec.json.decode(content, type=list[kind])  # type: ignore[valid-type]
+        listed = msgspec.json.decode(content, type=list[dict[str, Any]])
+        return {record.digest: as_written for record, as_written in zip(decoded, listed, strict=True)}
+    except FileNotFoundError:
+        return {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> Unavailable:
+    message = f"{path} cannot be read: {error}; repair the file, or delete it, which discards its records"
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _content(path: Path) -> bytes:
+    """Of a regular file. Somebody else may have prepared the folder."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise OSError("it is not a regular file")
+    with open(descriptor, "rb") as file:
+        content = file.read(_MAX_FILE + 1)
+    if len(content) > _MAX_FILE:
+        raise OSError(f"it has more than {_MAX_FILE} bytes")
+    return content
+
+
+def _skills(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            versions = msgspec.json.decode(_content(path), type=_Installed).versions
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            log.warning("%s cannot be read; install the skill again", path)
+            continue
+        found[path.stem] = {"digest": path.stem, "versions": msgspec.to_builtins(versions)}
+    return found

@@ -1,12 +1,7 @@
-"""The rows of programs with their leases, and the locks that a program holds with its session.
-
-All times are those of the database.
-"""
+"""The rows of instances with their leases, and the locks that an instance holds with its session."""
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,12 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
-import psycopg
 from psycopg import errors as kinds
 
 from askback.core.errors import Unavailable
 from askback.core.instances import Instance, InstanceFacts, InstanceKind
-from askback.store.postgres import errors, queue_schema, steps
+from askback.store.postgres import errors, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.sql import rows
 from askback.store.sql.connection import Connection
@@ -35,39 +29,6 @@ SET tcp_keepalives_interval TO 2;
 SET tcp_keepalives_count TO 3;
 """
 """The server notices within seconds that the machine of a session is gone, and releases its locks."""
-_REGISTER = """
-INSERT INTO programs (name, kind, host, pid, boot_id, version, lease_until, doc)
-VALUES (:name, :kind, :host, :pid, :boot_id, :version, now() + make_interval(secs => :lease_sec), :doc)
-RETURNING clock_timestamp()
-"""
-_RENEW = f"""
-UPDATE programs SET lease_until = now() + make_interval(secs => :lease_sec), doc = :doc
-WHERE name = :name AND lease_until > now()
-RETURNING clock_timestamp(), ({steps.OLDEST}), ({steps.OLDEST_QUEUE})
-"""
-_OLDEST = f"SELECT ({steps.OLDEST}), ({steps.OLDEST_QUEUE})"
-_ALIVE = """
-SELECT name, boot_id FROM programs
-WHERE name IN (SELECT value FROM json_each(:names) AS names (value)) AND lease_until > now()
-"""
-_KNOWN = """
-SELECT name, kind, host, pid, boot_id, version, doc, started_at, lease_until, lease_until > now() AS alive
-FROM programs ORDER BY started_at, name
-"""
-_REMOVE = "DELETE FROM programs WHERE name IN (SELECT value FROM json_each(:names) AS names (value))"
-_FORGET = "DELETE FROM programs WHERE lease_until < now() - interval '1 minute'"
-_TAKE = "SELECT pg_try_advisory_lock(hashtextextended(:lock, 0))"
-_EVICT = """
-SELECT pg_terminate_backend(held.pid, 1000)
-FROM pg_locks AS held JOIN pg_stat_activity AS holder ON holder.pid = held.pid
-WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted
-  AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND ((held.classid::bigint << 32) | held.objid::bigint) = hashtextextended(:lock, 0)
-  AND held.pid <> pg_backend_pid()
-  AND (holder.application_name = :own_session OR NOT EXISTS (
-      SELECT 1 FROM programs WHERE lease_until > now() AND holder.application_name = 'askback ' || name
-  ))
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +39,7 @@ class Living:
 
 def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
     """Those of these programs whose lease is not over."""
-    found = connection.fetch(_ALIVE, {"names": rows.dump(list(names))})
+    found = connection.fetch(connection.sql["living_names"], {"names": rows.dump(list(names))})
     return [Living(name=name, boot_id=boot_id) for name, boot_id in found]
 
 
@@ -90,7 +51,7 @@ def known(connection: Connection) -> Sequence[Instance]:
     """Also those whose lease is over, until they are forgotten."""
     return [
         Instance(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
-        for name, *columns, doc, started_at, until, alive in connection.fetch(_KNOWN)
+        for name, *columns, doc, started_at, until, alive in connection.fetch(connection.sql["known_instances"])
     ]
 
 
@@ -104,11 +65,11 @@ def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str)
 
 
 def remove(connection: Connection, names: Collection[str]) -> None:
-    connection.execute(_REMOVE, {"names": rows.dump(list(names))})
+    connection.execute(connection.sql["remove_instances"], {"names": rows.dump(list(names))})
 
 
 def forget_dead(connection: Connection) -> None:
-    connection.execute(_FORGET)
+    connection.execute(connection.sql["forget_dead_instances"])
 
 
 class TooNew(Unavailable):
@@ -119,7 +80,7 @@ class TooNew(Unavailable):
 
 
 def _document(facts: InstanceFacts) -> str:
-    return rows.dump(replace(facts, format=steps.newest(), queue_format=queue_schema.known()[-1]))
+    return rows.dump(replace(facts, format=steps.newest(), queue_format=steps.queue_steps()[-1]))
 
 
 class Session:
@@ -160,16 +121,16 @@ class Session:
         with self._limited(limit_sec), self._connection.raw.transaction():
             if instead_of is not None:
                 remove(self._connection, [instead_of])
-            at: datetime = self._connection.value(_REGISTER, values)
+            at: datetime = self._connection.value(self._connection.sql["register_instance"], values)
             # Afterwards: an upgrade may have made the insertion wait.
-            self._refuse_newer(*self._connection.fetch(_OLDEST)[0])
+            self._refuse_newer(*self._connection.fetch(self._connection.sql["oldest_formats"])[0])
         return at
 
     def renew(self, facts: InstanceFacts, *, lease_sec: float, limit_sec: float) -> datetime | None:
         """The time of the database; None if the lease is over. Raises `TooNew`."""
         values = {"name": self._name, "lease_sec": lease_sec, "doc": _document(facts)}
         with self._limited(limit_sec):
-            found = self._connection.fetch(_RENEW, values)
+            found = self._connection.fetch(self._connection.sql["renew_lease"], values)
         if not found:
             return None
         ((renewed, oldest, oldest_queue),) = found
@@ -179,7 +140,7 @@ class Session:
 
     def _refuse_newer(self, oldest: int, oldest_queue: str) -> None:
         """Raise `TooNew` if the tables were upgraded to a format that this program cannot use."""
-        known, queue_known = steps.newest(), queue_schema.known()[-1]
+        known, queue_known = steps.newest(), steps.queue_steps()[-1]
         address = self._connection.raw.info.dsn
         if oldest > known:
             raise TooNew(errors.newer(address, oldest, known))
@@ -197,13 +158,15 @@ class Session:
         `alone`: this program has no other use for the lock, so another session of it is left over.
         """
         with self._limited(limit_sec):
-            if self._connection.value(_TAKE, {"lock": lock}):
+            if self._connection.value(self._connection.sql["take_lock"], {"lock": lock}):
                 return True
             evicted: list[object] = []
             with suppress(kinds.InsufficientPrivilege):
                 own = self._application if alone else ""
-                evicted = self._connection.fetch(_EVICT, {"lock": lock, "own_session": own})
-            return bool(evicted and self._connection.value(_TAKE, {"lock": lock}))
+                evicted = self._connection.fetch(
+                    self._connection.sql["evict_holder"], {"lock": lock, "own_session": own}
+                )
+            return bool(evicted and self._connection.value(self._connection.sql["take_lock"], {"lock": lock}))
 
     def close(self) -> None:
         self._connection.close()
@@ -211,14 +174,10 @@ class Session:
     @contextmanager
     def _limited(self, seconds: float) -> Iterator[None]:
         """Cut the connection if the block takes longer."""
-        timer = threading.Timer(max(seconds, 0.01), self._cut)
+        timer = threading.Timer(max(seconds, 0.01), self._connection.cut)
         timer.daemon = True
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
-
-    def _cut(self) -> None:
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.raw.fileno())) as connected:
-            connected.shutdown(socket.SHUT_RDWR)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from askback.core.errors import Unavailable
-from askback.store.postgres import errors, queue_schema, steps
+from askback.store.postgres import errors, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 from askback.store.sql.connection import Connection
-
-_UNFINISHED = "SELECT EXISTS (SELECT 1 FROM runs WHERE state IN ('queued', 'running', 'waiting_user'))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +48,15 @@ def status(connection: PostgresConnection) -> SchemaStatus:
     """Raises `Unavailable` for a server that is too old, or a database with the wrong encoding."""
     check_server(connection)
     server = str(connection.value("SHOW server_version")).split()[0]
+    has_tables = connection.value("SELECT to_regclass(:name)", {"name": f"{SCHEMA}.migrations"}) is not None
     return SchemaStatus(
         server=server,
-        found=_version(connection),
+        found=connection.value(connection.sql["newest_format"]) if has_tables else 0,
         needed=steps.needed(),
         known=steps.newest(),
-        oldest=_oldest(connection),
-        queue=queue_schema.applied(connection),
-        queue_known=queue_schema.known(),
+        oldest=connection.value(connection.sql["oldest_format"]) if has_tables else 0,
+        queue=steps.applied_queue_steps(connection),
+        queue_known=steps.queue_steps(),
     )
 
 
@@ -95,49 +94,31 @@ def claim(connection: Connection, folder: DataFolder, address: str) -> None:
     everywhere, because the sessions of engines contain it. As long as the first folder has files of unfinished runs that
     are not stored, no other one may join: it could not execute these runs.
     """
-    connection.execute(
-        "INSERT INTO data_folder (id, runs_dir, shared) VALUES (:id, :runs_dir, :shared) ON CONFLICT DO NOTHING",
-        {"id": folder.id, "runs_dir": folder.runs_dir, "shared": folder.shared},
-    )
-    ((first, runs_dir, shared),) = connection.fetch("SELECT id, runs_dir, shared FROM data_folder")
+    own = {"id": folder.id, "runs_dir": folder.runs_dir, "shared": folder.shared}
+    connection.execute(connection.sql["claim_data_folder"], own)
+    ((first, runs_dir, shared),) = connection.fetch(connection.sql["data_folder"])
     if not folder.shared:
         if first != folder.id:
-            has_files = connection.value("SELECT EXISTS (SELECT 1 FROM file_store WHERE confirmed = 1)")
+            has_files = connection.value(connection.sql["has_file_store"])
             raise (errors.files_not_set if has_files else errors.other_folder)(address)
         # It may have been moved.
-        connection.execute("UPDATE data_folder SET runs_dir = :runs_dir", {"runs_dir": folder.runs_dir})
+        connection.execute(connection.sql["set_runs_dir"], {"runs_dir": folder.runs_dir})
         return
     if runs_dir != folder.runs_dir:
         raise errors.other_runs_dir(address, runs_dir, folder.runs_dir)
     if not shared and first != folder.id:
-        if connection.value(_UNFINISHED):
+        if connection.value(connection.sql["has_unfinished_runs"]):
             raise errors.files_elsewhere(address)
-        connection.execute("UPDATE data_folder SET shared = true")
+        connection.execute(connection.sql["share_data_folder"])
 
 
 def has_unshared_files(connection: Connection, folder: DataFolder) -> bool:
     """Whether unfinished runs may have files that only this folder has."""
-    statement = "SELECT EXISTS (SELECT 1 FROM data_folder WHERE id = :id AND NOT shared)"
-    return bool(connection.value(statement, {"id": folder.id}))
+    return bool(connection.value(connection.sql["has_unshared_files"], {"id": folder.id}))
 
 
 def mark_files(connection: Connection, folder: DataFolder, *, shared: bool) -> None:
-    statement = "UPDATE data_folder SET shared = :shared WHERE id = :id AND shared <> :shared"
-    connection.execute(statement, {"id": folder.id, "shared": shared})
-
-
-def _version(connection: PostgresConnection) -> int:
-    if not _has_ledger(connection):
-        return 0
-    return int(connection.value("SELECT coalesce(max(version), 0) FROM migrations"))
-
-
-def _oldest(connection: PostgresConnection) -> int:
-    return int(connection.value(steps.OLDEST)) if _has_ledger(connection) else 0
-
-
-def _has_ledger(connection: PostgresConnection) -> bool:
-    return connection.value("SELECT to_regclass(:name)", {"name": f"{SCHEMA}.migrations"}) is not None
+    connection.execute(connection.sql["mark_files"], {"id": folder.id, "shared": shared})
 
 
 def check_server(connection: PostgresConnection) -> None:

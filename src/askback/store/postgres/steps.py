@@ -6,8 +6,11 @@ side by side. A step that takes something away from older programs names the old
     -- oldest format: 8
 
 Such a step is applied only when no older program is alive, and no program needs it: the version that has it works with
-the tables as they were before. The queue's tables follow the same rule. Procrastinate names its steps `pre` if they are
-additive; its `post` steps are for when every program has the new package.
+the tables as they were before.
+
+The tables of the queue follow the same rule. They are Procrastinate's: its package has the steps, and names them `pre` if
+they are additive; its `post` steps are for when every program has the new package. Each is recorded by its name once it is
+applied, so that a newer package finds what is left to do.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+
+from procrastinate.schema import SchemaManager
 
 from askback.store.postgres.connection import FOLDER, PostgresConnection
 from askback.store.sql.connection import migrations
@@ -24,11 +30,6 @@ LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (version BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now());
 ALTER TABLE migrations ADD COLUMN IF NOT EXISTS oldest BIGINT NOT NULL DEFAULT 0
 """
-OLDEST = "SELECT coalesce(max((to_jsonb(step) ->> 'oldest')::bigint), 0) FROM migrations AS step"
-"""The oldest format that a program must know. The column is missing until the first upgrade by a version that has it."""
-OLDEST_QUEUE = "SELECT coalesce(max(name), '') FROM queue_migrations WHERE strpos(name, '_pre_') = 0"
-"""The same for the queue: the last step that is not additive."""
-_NOTE = "INSERT INTO migrations (version, oldest) VALUES (:version, :oldest)"
 _OLDEST_FORMAT = re.compile(r"^-- oldest format: (\d+)$", re.MULTILINE)
 
 
@@ -47,15 +48,11 @@ class Step:
 
 @cache
 def steps() -> Sequence[Step]:
-    scripts = migrations(FOLDER.joinpath("migrations"))
-    return tuple(
-        Step(version=version, script=script, oldest=_oldest(script)) for version, script in enumerate(scripts, start=1)
-    )
-
-
-def _oldest(script: str) -> int:
-    found = _OLDEST_FORMAT.search(script)
-    return 0 if found is None else int(found[1])
+    found: list[Step] = []
+    for version, script in enumerate(migrations(FOLDER.joinpath("migrations")), start=1):
+        oldest = _OLDEST_FORMAT.search(script)
+        found.append(Step(version=version, script=script, oldest=0 if oldest is None else int(oldest[1])))
+    return tuple(found)
 
 
 def newest() -> int:
@@ -70,7 +67,46 @@ def needed() -> int:
 
 def apply(connection: PostgresConnection, step: Step) -> None:
     connection.raw.execute(step.script.encode())
-    connection.execute(_NOTE, {"version": step.version, "oldest": step.oldest})
+    connection.execute(connection.sql["record_step"], {"version": step.version, "oldest": step.oldest})
+
+
+# The tables of the queue.
+
+
+@cache
+def queue_steps() -> tuple[str, ...]:
+    """The names of the package's steps, in order."""
+    return tuple(sorted(path.stem for path in Path(SchemaManager.get_migrations_path()).glob("*.sql")))
+
+
+def applied_queue_steps(connection: PostgresConnection) -> tuple[str, ...]:
+    """The names of the steps that the tables have had; empty if there are no tables."""
+    if connection.value("SELECT to_regclass('queue_migrations')") is None:
+        return ()
+    return tuple(name for (name,) in connection.fetch(connection.sql["applied_queue_steps"]))
+
+
+def upgrade_queue(connection: PostgresConnection, older: Collection[str] = ()) -> str | None:
+    """Create the tables, or apply what they lack. Call it in a transaction, after our own steps.
+
+    `older` has the last step that each living program knows. Returns the first step that must wait, because a program
+    that does not know it cannot work with it; those after it wait as well.
+    """
+    before, waits = applied_queue_steps(connection), None
+    if not before:
+        connection.raw.execute(SchemaManager.get_schema().encode())
+    for name in queue_steps():
+        if name not in before:
+            if before:
+                if not is_additive(name) and any(each < name for each in older):
+                    waits = name
+                    break
+                script = Path(SchemaManager.get_migrations_path()) / f"{name}.sql"
+                connection.raw.execute(script.read_bytes())
+            connection.execute(connection.sql["record_queue_step"], {"name": name})
+    for statement in ("index_runs", "index_fetched", "index_parties"):
+        connection.execute(connection.sql[statement])
+    return waits
 
 
 def is_additive(queue_step: str) -> bool:

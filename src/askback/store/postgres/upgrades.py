@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from askback.core.instances import Instance
-from askback.store.postgres import errors, instances, queue_schema, schema, steps
+from askback.store.postgres import errors, instances, schema, steps
 from askback.store.postgres.connection import SCHEMA, PostgresConnection
 
 _LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('{SCHEMA} migrations', 0))"
@@ -54,7 +54,7 @@ def _apply(connection: PostgresConnection, before: schema.SchemaStatus, *, force
         if older := tuple(each for each in living if each.facts.format < step.oldest):
             return older
         steps.apply(connection, step)
-    waits = queue_schema.upgrade(connection, [each.facts.queue_format for each in living])
+    waits = steps.upgrade_queue(connection, [each.facts.queue_format for each in living])
     return () if waits is None else tuple(each for each in living if each.facts.queue_format < waits)
 
 

@@ -33,22 +33,6 @@ _MAX_COLLISIONS = 10
 _RACES = (kinds.DeadlockDetected, kinds.SerializationFailure, kinds.UniqueViolation)
 """What another transaction at the same moment can cause. The write is decided again on what that one has left."""
 
-_REGISTER = "INSERT INTO commits (writer, last) VALUES (:writer, 0) ON CONFLICT (writer) DO NOTHING"
-_FORGET_OLD = "DELETE FROM commits WHERE at < now() - interval '7 days'"
-_FINISH = """
-WITH noted AS (
-    INSERT INTO commits (writer, last) VALUES (:writer, :mark)
-    ON CONFLICT (writer) DO UPDATE SET last = excluded.last, at = now()
-)
-SELECT
-    set_config('statement_timeout', '0', true),
-    CASE WHEN :message IS NOT NULL THEN pg_notify('askback', :message) END
-"""
-"""The server must not end COMMIT: it would give up waiting for a synchronous standby, and acknowledge."""
-# The row is locked until the transaction whose end is unknown is over.
-_LAST = "SELECT last FROM commits WHERE writer = :writer FOR UPDATE"
-
-
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
 
@@ -184,7 +168,9 @@ class Transactions:
         try:
             result = work(connection)
             notification = message(self._instance, result) if isinstance(result, Change) else None
-            connection.execute(_FINISH, {"writer": self._writer, "mark": mark, "message": notification})
+            connection.execute(
+                connection.sql["finish_transaction"], {"writer": self._writer, "mark": mark, "text": notification}
+            )
         except BaseException:
             _roll_back(connection)
             raise
@@ -199,17 +185,16 @@ class Transactions:
 
     def _last_committed(self, connection: PostgresConnection) -> int:
         """The mark of the last transaction that was committed. Waits until the one that was lost is over."""
-        return int(connection.value(_LAST, {"writer": self._writer}))
+        return int(connection.value(connection.sql["last_committed"], {"writer": self._writer}))
 
     def _register(self, connection: PostgresConnection) -> None:
-        """The row that `_LAST` waits for must be there before the first transaction."""
-        connection.execute(_REGISTER, {"writer": self._writer})
-        connection.execute(_FORGET_OLD)
+        """The row that `last_committed` waits for must be there before the first transaction."""
+        connection.execute(connection.sql["register_writer"], {"writer": self._writer})
+        connection.execute(connection.sql["forget_old_writers"])
 
     def close(self) -> None:
         if self._link.is_open:
             with contextlib.suppress(psycopg.Error, ConnectionLost):
-                self._link.use(
-                    lambda connection: connection.execute("DELETE FROM commits WHERE writer = ?", (self._writer,))
-                )
+                gone = {"writer": self._writer}
+                self._link.use(lambda connection: connection.execute(connection.sql["forget_writer"], gone))
         self._link.close()

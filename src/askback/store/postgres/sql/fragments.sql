@@ -85,3 +85,10 @@ runs.state = 'queued'
 
 -- name: is_old
 workers.last_heartbeat < now() - make_interval(secs => :worker_sec)
+
+-- name: oldest_format
+(SELECT coalesce(max((to_jsonb(step) ->> 'oldest')::bigint), 0) FROM migrations AS step)
+
+-- The last step of the queue that is not additive.
+-- name: oldest_queue_step
+(SELECT coalesce(max(name), '') FROM queue_migrations WHERE strpos(name, '_pre_') = 0)
