@@ -20,8 +20,8 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import parse_run_id
-from askback.fs.records import Record, found_secret, stored_secret
 from askback.fs.paths import open_regular
+from askback.fs.records import Record, found_secret, stored_secret
 from askback.store.postgres import errors, imported_rows, schema
 from askback.store.postgres.connection import SCHEMA, Limits, PostgresConnection
 from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES
