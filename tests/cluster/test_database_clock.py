@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from askback.cluster import clock
-from askback.cluster.clock import DatabaseClock
+from askback.cluster import instances as clock
+from askback.cluster.instances import DatabaseClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -43,7 +43,7 @@ def config(hook: Receiver, phone: Receiver) -> str:
 
 async def hand_over(world: World, leader: App, other: App) -> None:
     """Cut the session of the leader until another one leads."""
-    leads = asyncio.create_task(other.programs.leads())
+    leads = asyncio.create_task(other.instances.leads())
 
     def cut() -> None:
         import psycopg
@@ -52,13 +52,13 @@ async def hand_over(world: World, leader: App, other: App) -> None:
         with psycopg.connect(world.database, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
-                [f"askback {leader.programs.name}"],
+                [f"askback {leader.instances.name}"],
             )
 
     while not leads.done():
         await asyncio.to_thread(cut)
         await asyncio.wait({leads}, timeout=0.5)
-    await leader.programs.leads_no_more()
+    await leader.instances.leads_no_more()
 
 
 async def reminders_sent(app: App) -> int:
@@ -115,7 +115,7 @@ def test_each_duty_is_done_once_and_taken_over_by_the_next_leader(
     async def main(world: World, hook: Receiver, phone: Receiver) -> None:
         skill, settings = world.skill([ASKS], [FINISH]), config(hook, phone)
         async with world.working(settings, serving=True) as one:
-            await one.programs.leads()
+            await one.instances.leads()
             async with world.working(settings, serving=True) as two:
                 # Reminded of, in digests, and never answered.
                 await waiting(two, (await submit(two, skill)).id)

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.cluster.clock import boottime
-from askback.cluster.instances import Programs
-from askback.cluster.locked import LockedPrograms
+from askback.cluster.instances import Instances, LockedInstances, boottime
 from askback.core.errors import Unavailable
 from askback.core.instances import InstanceFacts, InstanceKind
 from askback.process.tree import boot_id
@@ -26,8 +24,8 @@ from support.postgres_proxy import PostgresProxy
 
 FACTS = InstanceFacts(kind=InstanceKind.WORKER, host="here", pid=1, boot_id=boot_id(), version="1")
 KILLED = (
-    "import sys; from pathlib import Path; from askback.process.locks import Instances\n"
-    "print(Instances(Path(sys.argv[1])).register()[0], flush=True); sys.stdin.read()"
+    "import sys; from pathlib import Path; from askback.process.locks import InstanceLocks\n"
+    "print(InstanceLocks(Path(sys.argv[1])).register()[0], flush=True); sys.stdin.read()"
 )
 
 
@@ -40,18 +38,18 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def machine(address: str, folder: Path, *, lease_sec: float = 600) -> AsyncIterator[Programs]:
+async def machine(address: str, folder: Path, *, lease_sec: float = 600) -> AsyncIterator[Instances]:
     """The programs as those of one machine see them. Another folder is another machine."""
     from askback.cluster.lease import LeaseTimes
-    from askback.cluster.leased import LeasedPrograms
+    from askback.cluster.leased import LeasedInstances
     from askback.store.postgres import PostgresStore
 
     store = await PostgresStore.open(address)
-    programs = LeasedPrograms(store, address, LockedPrograms(folder), LeaseTimes(lease=lease_sec))
+    instances = LeasedInstances(store, address, LockedInstances(folder), LeaseTimes(lease=lease_sec))
     try:
-        yield programs
+        yield instances
     finally:
-        await programs.leave()
+        await instances.leave()
         await store.close()
 
 
@@ -297,12 +295,12 @@ def test_only_one_program_of_all_machines_restarts_runs_at_a_time(address: str, 
             await two.register(FACTS)
             inside: list[str] = []
 
-            async def work(programs: Programs) -> None:
+            async def work(instances: Instances) -> None:
                 for _ in range(3):
-                    async with programs.exclusive():
-                        inside.append(programs.name)
+                    async with instances.exclusive():
+                        inside.append(instances.name)
                         await asyncio.sleep(0)
-                        assert inside == [programs.name]
+                        assert inside == [instances.name]
                         inside.clear()
 
             await asyncio.gather(work(one), work(two))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from askback.app import App, opening
-from askback.cluster import clock
+from askback.cluster import instances as clock
 from askback.core.errors import Conflict
 from askback.core.events import EventType
 from askback.core.outcomes import Final
@@ -44,7 +44,7 @@ def processes(run: Run) -> set[int]:
 
 async def lose_lease(world: World, app: App) -> str:
     """Have the next renewal of the program's lease fail; return the name that it had."""
-    before = app.programs.name
+    before = app.instances.name
     address = world.database
     assert address is not None
 
@@ -55,7 +55,7 @@ async def lose_lease(world: World, app: App) -> str:
             connection.execute("DELETE FROM askback.programs WHERE name = %s", [before])
 
     await asyncio.to_thread(remove)
-    await until(lambda: app.programs.name != before)
+    await until(lambda: app.instances.name != before)
     return before
 
 
@@ -94,7 +94,7 @@ def test_a_turn_of_a_lost_lease_ends_and_is_restarted_under_a_higher_epoch(world
             assert not processes(first)
             second = await started(world, app, first)
             assert second.epoch > first.epoch
-            assert (first.worker, second.worker) == (name, app.programs.name)
+            assert (first.worker, second.worker) == (name, app.instances.name)
             await refused_writes(app, first)
             (work_folder(world, first.id) / "go").touch()
             run = await over(app, first.id)
@@ -145,11 +145,11 @@ def test_a_command_that_has_lost_its_lease_continues_its_own_runs(world: World) 
     async def main() -> None:
         async with world.working() as app:
             first = await started(world, app, await submit(app, skill))
-            assert first.owner == app.programs.name
+            assert first.owner == app.instances.name
             (work_folder(world, first.id) / "started").unlink()
             await lose_lease(world, app)
             second = await started(world, app, first)
-            assert second.owner == second.worker == app.programs.name
+            assert second.owner == second.worker == app.instances.name
             (work_folder(world, first.id) / "go").touch()
             assert (await reach(app, first.id, RunState.SUCCEEDED)).epoch == second.epoch
 

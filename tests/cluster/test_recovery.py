@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from askback.app import now, opened
-from askback.cluster import locked, recovery
+from askback.cluster import instances as locked
+from askback.cluster import recovery
 from askback.core.errors import Conflict, ErrorCode, RefusalCode, Unavailable
 from askback.core.events import EventType
 from askback.core.interactions import Question
 from askback.core.outcomes import AskUser
 from askback.core.runs import Run, RunState
 from askback.core.signals import SlotAcquired, TurnEnded
-from askback.process.locks import Instances
+from askback.process.locks import InstanceLocks
 from askback.process.tree import MARK, Tree
 from askback.store.base import move
 from askback.store.pages import RunFilter
@@ -379,7 +380,7 @@ def test_a_program_that_hangs_while_it_restarts_runs_does_not_block_others_forev
             run = await submit(gone, skill)
             run = await move(gone.store, run.id, SlotAcquired(worker=run.owner, at=now()), seen=run)
         async with opened(world.settings(), serving=True) as app, asyncio.timeout(20):
-            stopped = Instances(world.data_dir / "programs").take_exclusive()
+            stopped = InstanceLocks(world.data_dir / "programs").take_exclusive()
             assert stopped is not None
             with pytest.raises(Unavailable, match="too long; end it"):
                 await app.recovery.restart_all()

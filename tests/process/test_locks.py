@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.process.locks import FileLock, Instances, is_held
+from askback.process.locks import FileLock, InstanceLocks, is_held
 
 
 def test_a_lock_has_one_holder_and_is_free_after_release(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_lock_is_held_until_the_child_it_was_handed_to_is_gone(tmp_path: Path)
 
 def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from askback.process.locks import Instances\n"
-        "name, lock = Instances(Path(sys.argv[1])).register(); print(name, flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from askback.process.locks import InstanceLocks\n"
+        "name, lock = InstanceLocks(Path(sys.argv[1])).register(); print(name, flush=True); time.sleep(600)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
-    programs = Instances(tmp_path)
+    programs = InstanceLocks(tmp_path)
     assert programs.is_alive(name)
     assert (tmp_path / f"{name}.lock").read_text().split()[0] == str(child.pid)
     os.kill(child.pid, signal.SIGKILL)
@@ -52,7 +52,7 @@ def test_a_program_that_was_killed_is_known_to_be_dead(tmp_path: Path) -> None:
 
 
 def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path) -> None:
-    programs = Instances(tmp_path)
+    programs = InstanceLocks(tmp_path)
     (alive, kept), (killed, lost), (left, last) = (programs.register() for _ in range(3))
     lost.release()
     programs.leave(left, last)
@@ -65,7 +65,7 @@ def test_files_of_dead_programs_are_removed_and_living_ones_stay(tmp_path: Path)
 
 def test_a_program_is_not_forgotten_while_it_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program may check the file after it was created and before it is locked."""
-    programs, lock = Instances(tmp_path), fcntl.flock
+    programs, lock = InstanceLocks(tmp_path), fcntl.flock
     looks: list[int] = []
 
     def late(fd: int, how: int) -> None:
@@ -85,7 +85,7 @@ def test_a_program_that_registers_while_the_dead_are_looked_for_is_not_forgotten
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may lock its file after another program found it free, and before that one removed it."""
-    programs, unlink = Instances(tmp_path), Path.unlink
+    programs, unlink = InstanceLocks(tmp_path), Path.unlink
     dead, lost = programs.register()
     lost.release()
     registered: list[tuple[str, FileLock | None]] = []

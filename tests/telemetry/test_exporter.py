@@ -9,7 +9,7 @@ import pytest
 
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.telemetry.exporter import MAX_WAITING, Exporter
-from askback.telemetry.observations import Episode, EpisodeKind, StateChanged
+from askback.telemetry.run_observer import Episode, EpisodeKind, StateChanged
 from support.collector import collecting
 from support.program import until
 

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from askback.core.runs import Mode, Profile, ProfileKind, Run, RunOptions, RunState, SkillRef, TurnKind, TurnOrder
 from askback.telemetry.metrics import MAX_LABEL_VALUES, Gauges, Metrics
-from askback.telemetry.observations import Episode, EpisodeKind
+from askback.telemetry.run_observer import Episode, EpisodeKind
 from support.api import calling, over, reply, start, waiting
 from support.collector import Collector, collecting
 from support.data_folder import ASK, FINISH, World

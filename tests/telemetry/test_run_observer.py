@@ -33,8 +33,15 @@ from askback.core.signals import (
     TurnLost,
     TurnProcess,
 )
-from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
-from askback.telemetry.run_observer import RunObserver
+from askback.telemetry.run_observer import (
+    Episode,
+    EpisodeKind,
+    Observation,
+    ReplyReached,
+    RunObserver,
+    StateChanged,
+    TurnStep,
+)
 
 REPLY = Replied(interaction_id="colour", response="red", owner=OWNER, at=NOW)
 

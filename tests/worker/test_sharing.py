@@ -123,7 +123,7 @@ def test_a_run_that_is_claimed_is_left_to_its_turn(tmp_path: Path, config: str) 
             run = await waiting(app, (await submit(app, skill)).id)
         async with opened(world.settings(config), serving=True) as app:
             await app.service.reply(run.id, "red")
-            claimed = await move(app.store, run.id, SlotAcquired(worker=app.programs.name, at=app.clock()))
+            claimed = await move(app.store, run.id, SlotAcquired(worker=app.instances.name, at=app.clock()))
             assert app.sharing is not None
             assert not await app.sharing._is_done()
             assert (await app.store.get(run.id)) == claimed

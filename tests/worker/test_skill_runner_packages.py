@@ -13,7 +13,7 @@ from askback.core.errors import ErrorCode, Invalid
 from askback.core.interactions import InteractionOutcome
 from askback.core.runs import Mode, Run, RunState
 from askback.skills.package import read_package
-from askback.worker.turn.output_files import MAX_FILES, MAX_MANIFEST_BYTES, OutputFiles
+from askback.worker.turn.verdict import MAX_FILES, MAX_MANIFEST_BYTES, OutputFiles
 from askback.workspace.layout import Workspace
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 

@@ -9,6 +9,6 @@ from askback.app.app import App
 from askback.app.files import open_library
 from askback.app.notifications import delivery_policy
 from askback.app.opening import opened
-from askback.cluster.clock import wall_clock as now
+from askback.cluster.instances import wall_clock as now
 
 __all__ = ["App", "delivery_policy", "now", "open_library", "opened"]

@@ -21,7 +21,7 @@ from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, Probes
 from askback.cluster.fleet import Fleet, read_workers, worker_of, worker_view
 from askback.cluster.fleet_engines import FleetEngines
-from askback.cluster.instances import OwnRuns, Programs, Role
+from askback.cluster.instances import Instances, OwnRuns, Role
 from askback.cluster.offering import Offering, make_offer
 from askback.cluster.recovery import Recovery
 from askback.cluster.slots import Slots
@@ -45,13 +45,12 @@ from askback.store.base import Store
 from askback.telemetry.run_observer import RunObserver
 from askback.wire import server as wire
 from askback.worker.deadlines import Deadlines
-from askback.worker.earlier_runs import EarlierRuns
 from askback.worker.health import Health
 from askback.worker.machine import MachineFolders, MachineHealth
 from askback.worker.membership import Membership
 from askback.worker.prewarm import Prewarming
-from askback.worker.sharing import Sharing
 from askback.worker.turn.context import FLEET_PATIENCE_SEC, PATIENCE_SEC, Shortage, TurnContext
+from askback.worker.unshared_files import EarlierRuns, Sharing
 from askback.worker.worker import Worker
 from askback.workspace.archives import RunArchives
 from askback.workspace.uploads import SharedUploads, Uploads
@@ -72,7 +71,7 @@ class App:
 
     settings: Settings
     role: Role
-    programs: Programs
+    instances: Instances
     store: Store
     files: MarkedFiles | None
     records: Records
@@ -133,7 +132,7 @@ class App:
 
     @cached_property
     def own_runs(self) -> OwnRuns:
-        return OwnRuns(self.programs, serving=self.role.uses_shared_queue)
+        return OwnRuns(self.instances, serving=self.role.uses_shared_queue)
 
     def new_run_id(self) -> str:
         """Sorts by time, short enough to type: 9 characters of milliseconds and 7 random ones."""
@@ -148,7 +147,7 @@ class App:
             engines=self.catalog,
             workspaces=self.workspaces,
             owner=lambda: self.own_runs.owner,
-            programs=self.programs,
+            instances=self.instances,
             recovery=self.recovery,
             deletion=self.deletion,
             queue=self.slots if self.fleet is None else self.fleet,
@@ -241,7 +240,7 @@ class App:
     @cached_property
     def worker(self) -> Worker:
         return Worker(
-            name=lambda: self.programs.name,
+            name=lambda: self.instances.name,
             owners=self.own_runs,
             slots=self.slots,
             context=self.turn_context,
@@ -298,7 +297,7 @@ class App:
     @cached_property
     def _fresh_folders(self) -> FreshFolders:
         notes = self.settings.data_dir / "prewarmed"
-        return FreshFolders(self.workspaces, notes, program=lambda: self.programs.name)
+        return FreshFolders(self.workspaces, notes, program=lambda: self.instances.name)
 
     # This machine.
 
@@ -326,7 +325,7 @@ class App:
             separate_runs=settings.runs_dir is not None,
             min_free_bytes=settings.limits.min_free_disk_bytes,
             recreates=is_shared(settings),
-            programs=self.programs,
+            instances=self.instances,
         )
 
         async def check_files(thorough: bool) -> None:
@@ -389,7 +388,7 @@ class App:
     def recovery(self) -> Recovery:
         return Recovery(
             store=self.store,
-            programs=self.programs,
+            instances=self.instances,
             workspaces=self.workspaces,
             fresh_folders=self._fresh_folders,
             clock=self.clock,
@@ -400,7 +399,7 @@ class App:
     def membership(self) -> Membership:
         leading = (self.deadlines, self.recovery, self.digests, self.retention, self.telegram)
         duties = [each.run for each in leading if each is not None] if self.role.serves else []
-        return Membership(programs=self.programs, worker=self.worker, recovery=self.recovery, duties=duties)
+        return Membership(instances=self.instances, worker=self.worker, recovery=self.recovery, duties=duties)
 
     @cached_property
     def fleet(self) -> Fleet | None:
@@ -408,8 +407,8 @@ class App:
         if not (self.role.serves and is_shared(self.settings)):
             return None
         return Fleet(
-            partial(read_workers, self.programs),
-            own=lambda: self.programs.name,
+            partial(read_workers, self.instances),
+            own=lambda: self.instances.name,
             slots=self.slots if self.role.executes else None,
             held=self.store.held_by_token,
             share=partial(share_slots, self.settings.quotas),
@@ -421,7 +420,7 @@ class App:
         if not (self.role.executes and self._has_others):
             return None
         return Offering(
-            programs=self.programs,
+            instances=self.instances,
             engines=self.engines,
             setups=self.setups,
             probes=self.probes,
@@ -436,14 +435,14 @@ class App:
     async def workers(self) -> Sequence[wire.Worker]:
         """The instances that execute runs. With SQLite, that is this server."""
         if is_shared(self.settings):
-            return [worker_view(each) for each in await read_workers(self.programs)]
+            return [worker_view(each) for each in await read_workers(self.instances)]
         if not self.role.serves:
             return []
         reports = await self.service.engines.reports()
         found = {each.engine.name: each.installed for each in reports if each.installed is not None}
         worker = self.worker
         offer = make_offer(self.slots, found, labels={}, draining=worker.draining, problem=worker.problem)
-        (program,) = await self.programs.living()
+        (program,) = await self.instances.living()
         return [worker_view(worker_of(replace(program, facts=replace(program.facts, offer=offer.document))))]
 
     # Notifications, which only a server sends.

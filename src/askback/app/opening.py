@@ -28,9 +28,7 @@ from askback.app.storage import (
 )
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pools
-from askback.cluster.clock import wall_clock
-from askback.cluster.instances import Programs, Role
-from askback.cluster.locked import LockedPrograms
+from askback.cluster.instances import Instances, LockedInstances, Role, wall_clock
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.instances import InstanceFacts
 from askback.process.isolation import hide_from_other_processes
@@ -78,10 +76,10 @@ async def opened(
         secrets = await asyncio.to_thread(own_secrets, settings, records, serving=role.uses_shared_queue)
         database_id = await asyncio.to_thread(shared_database_id, records, settings, serving=role.uses_shared_queue)
         engines, setups = engine_setups(settings, secrets)
-        programs = _make_programs(settings, store)
+        instances = _make_instances(settings, store)
 
         def clock() -> datetime:
-            return wall_clock() + programs.clock_error()
+            return wall_clock() + instances.clock_error()
 
         observer, exporter = RunObserver(clock), _make_exporter(settings.telemetry)
         store.observe(observer)
@@ -90,12 +88,12 @@ async def opened(
             ends.push_async_callback(exporter.close)
         pools = Pools()
         ends.callback(pools.close)
-        ends.push_async_callback(programs.leave)
-        await programs.register(_facts(settings, role))
+        ends.push_async_callback(instances.leave)
+        await instances.register(_facts(settings, role))
         spawner = make_spawner(settings)
         # While the instance is still registered: nothing that it started may outlive the registration.
         ends.push_async_callback(spawner.close)
-        programs.on_renewed(spawner.extend_lease)
+        instances.on_renewed(spawner.extend_lease)
         if role.executes:
             await check_sandbox(settings, spawner)
         if role.uses_shared_queue:
@@ -104,7 +102,7 @@ async def opened(
         yield App(
             settings=settings,
             role=role,
-            programs=programs,
+            instances=instances,
             store=store,
             files=files,
             records=records,
@@ -146,18 +144,18 @@ def check_database(settings: Settings, role: Role) -> None:
     raise Invalid(RefusalCode.SETTINGS_INVALID, f"{message}; {advice}")
 
 
-def _make_programs(settings: Settings, store: Store) -> Programs:
+def _make_instances(settings: Settings, store: Store) -> Instances:
     """An instance registers by a file lock or, in PostgreSQL, by a lease."""
-    locks = LockedPrograms(settings.data_dir / "programs")
+    locks = LockedInstances(settings.data_dir / "programs")
     address = postgres_address(settings)
     if address is None:
         return locks
     # An extra.
     from askback.cluster.lease import LeaseTimes
-    from askback.cluster.leased import LeasedPrograms
+    from askback.cluster.leased import LeasedInstances
 
     times = LeaseTimes(lease=settings.fleet.lease_sec)
-    return LeasedPrograms(cast("PostgresStore", store), address, locks, times)
+    return LeasedInstances(cast("PostgresStore", store), address, locks, times)
 
 
 def _facts(settings: Settings, role: Role) -> InstanceFacts:

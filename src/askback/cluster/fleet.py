@@ -17,7 +17,7 @@ import msgspec
 
 from askback.background.loops import keep_trying
 from askback.catalog.probes import Installed
-from askback.cluster.instances import Programs
+from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots
 from askback.core.instances import Instance, InstanceKind
 from askback.core.queue import Shares
@@ -111,9 +111,9 @@ class FleetWorker:
         return WorkerState.UNREADY if self.offer.problem else WorkerState.ALIVE
 
 
-async def read_workers(programs: Programs) -> Sequence[FleetWorker]:
+async def read_workers(instances: Instances) -> Sequence[FleetWorker]:
     """The programs that execute runs which belong to nobody in particular."""
-    found = [worker_of(each) for each in await programs.known() if each.facts.kind in _EXECUTE]
+    found = [worker_of(each) for each in await instances.known() if each.facts.kind in _EXECUTE]
     return [each for each in found if each.offer.slots]
 
 

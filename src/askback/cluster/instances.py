@@ -1,20 +1,26 @@
-"""Which programs work on the same database, which of them are alive, and which one leads.
+"""The instances of Askback that work on the same database: which of them are alive, and which one leads.
 
-A program registers under a name, which is in the runs that it executes. When it is not alive any more, the others continue
-these runs. Embedded, a program is alive while it holds a file lock. With PostgreSQL, it is alive while its lease is not
-over by the clock of the database.
+An instance registers under a name, which is in the runs that it executes. When it is not alive any more, the others continue
+these runs. With SQLite, an instance is alive while it holds a file lock, and every server leads. With PostgreSQL, it is alive
+while its lease is not over by the clock of the database (`leased`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
+from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.core.instances import Instance, InstanceFacts, InstanceKind
 from askback.core.runs import SHARED
+from askback.process.locks import FileLock, InstanceLocks
 
 
 class Role(StrEnum):
@@ -54,7 +60,7 @@ class Role(StrEnum):
         return self is not Role.COMMAND
 
 
-class Programs(Protocol):
+class Instances(Protocol):
     """The programs on one database. Belongs to the event loop in which it was opened."""
 
     @property
@@ -136,13 +142,13 @@ class Programs(Protocol):
 class OwnRuns(Collection[str]):
     """The owners whose runs a program executes: those of any server, or itself under its current name."""
 
-    def __init__(self, programs: Programs, *, serving: bool) -> None:
-        self._programs = programs
+    def __init__(self, instances: Instances, *, serving: bool) -> None:
+        self._instances = instances
         self._serving = serving
 
     @property
     def owner(self) -> str:
-        return SHARED if self._serving else self._programs.name
+        return SHARED if self._serving else self._instances.name
 
     def __contains__(self, owner: object) -> bool:
         return owner == self.owner
@@ -154,10 +160,10 @@ class OwnRuns(Collection[str]):
         return 1
 
 
-async def disagreements(programs: Programs) -> Sequence[str]:
+async def disagreements(instances: Instances) -> Sequence[str]:
     """What this program has set otherwise than those that run already, and must be the same."""
-    others = [each.facts for each in await programs.living() if each.name != programs.name]
-    return [problem for each in others for problem in differences(programs.facts, each)]
+    others = [each.facts for each in await instances.living() if each.name != instances.name]
+    return [problem for each in others for problem in differences(instances.facts, each)]
 
 
 def differences(own: InstanceFacts, other: InstanceFacts) -> Iterator[str]:
@@ -173,3 +179,147 @@ def differences(own: InstanceFacts, other: InstanceFacts) -> Iterator[str]:
         yield f"server.public_url is {own.public_url or 'not set'} here, and {other.public_url or 'not set'} {where}"
     elif own.public_url is not None and None not in (own.port, other.port) and own.port != other.port:
         yield f"server.port is {own.port} here, and {other.port} {where}"
+
+
+_LOCK_POLL_SEC = 0.05
+_LOCK_WAIT_SEC = 60.0
+"""How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
+
+
+class LockedInstances:
+    """Every server leads: what servers of one data folder do twice is harmless."""
+
+    def __init__(self, folder: Path) -> None:
+        self._instances = InstanceLocks(folder)
+        self._program: Instance | None = None
+        self._lock: FileLock | None = None
+        self._changing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._registered.name
+
+    @property
+    def facts(self) -> InstanceFacts:
+        return self._registered.facts
+
+    @property
+    def _registered(self) -> Instance:
+        assert self._program is not None, "not registered"
+        return self._program
+
+    async def register(self, facts: InstanceFacts) -> str:
+        try:
+            with self._changing:
+                name, self._lock = self._instances.register()
+                self._program = Instance(name=name, facts=facts, started_at=datetime.now(UTC))
+        except OSError as error:
+            code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
+            message = (
+                f"this program cannot be registered in the data folder: {error}; check the folder and its permissions"
+            )
+            raise Unavailable(code, message) from error
+        return name
+
+    def update(self, facts: InstanceFacts) -> None:
+        known = self._registered
+        self._program = Instance(name=known.name, facts=facts, started_at=known.started_at)
+
+    def restore_registration(self) -> bool:
+        with self._changing:
+            again = None if self._lock is None else self._instances.renew(self.name, self._lock)
+            if again is not None:
+                self._lock = again
+            return again is None
+
+    async def leave(self) -> None:
+        with self._changing:
+            if self._lock is not None:
+                self._instances.leave(self.name, self._lock)
+                self._lock = None
+
+    async def alive(self, names: Collection[str]) -> frozenset[str]:
+        return frozenset(name for name in names if self._instances.is_alive(name))
+
+    def killed(self) -> Collection[str]:
+        """The programs of this machine that were killed, and not forgotten yet."""
+        return self._instances.killed()
+
+    async def living(self) -> Sequence[Instance]:
+        return (self._registered,)
+
+    async def known(self) -> Sequence[Instance]:
+        return await self.living()
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        lock = await self._exclusive_lock()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _exclusive_lock(self) -> FileLock:
+        try:
+            async with asyncio.timeout(_LOCK_WAIT_SEC):
+                lock = self._instances.take_exclusive()
+                while lock is None:
+                    await asyncio.sleep(_LOCK_POLL_SEC)
+                    lock = self._instances.take_exclusive()
+                return lock
+        except TimeoutError:
+            message = "another program on this data folder has been restarting runs for too long; end it and try again"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
+
+    async def forget_dead(self) -> None:
+        self._instances.forget_dead()
+
+    async def lost(self) -> str:
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def on_renewed(self, call: Callable[[float], None]) -> None:
+        """There is no lease."""
+
+    def seek_lead(self) -> None:
+        """Nothing to do."""
+
+    async def leads(self) -> None:
+        return
+
+    async def leads_no_more(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def clock_error(self) -> timedelta:
+        return timedelta()
+
+
+def boottime() -> float:
+    """Seconds since the machine was started, in which it may have slept. Nobody can set this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class DatabaseClock:
+    """Keeps its estimate as long as measurements confirm it: it does not jump with the delays of the network."""
+
+    def __init__(self, elapsed: Callable[[], float] = boottime) -> None:
+        self._elapsed = elapsed
+        self._origin: datetime | None = None
+        """The time of the database when `elapsed` was 0."""
+
+    def measure(self, reported: datetime, began: float, ended: float) -> None:
+        """The database has reported its time, as it was at some moment between two readings of `elapsed`."""
+        latest = reported - timedelta(seconds=began)
+        earliest = reported - timedelta(seconds=ended)
+        if self._origin is None or not earliest <= self._origin <= latest:
+            self._origin = earliest + (latest - earliest) / 2
+
+    def error(self) -> timedelta:
+        """What must be added to the clock of this machine."""
+        if self._origin is None:
+            return timedelta()
+        return self._origin + timedelta(seconds=self._elapsed()) - wall_clock()

@@ -19,7 +19,7 @@ import psycopg
 
 from askback.background.loops import start_thread
 from askback.background.outages import OUTAGES
-from askback.cluster.clock import DatabaseClock, boottime
+from askback.cluster.instances import DatabaseClock, boottime
 from askback.core.errors import RefusalCode
 from askback.core.instances import InstanceFacts
 from askback.store.postgres.instances import LEADER, Session, TooNew

@@ -1,6 +1,6 @@
-"""Programs on one PostgreSQL database that are alive as long as they renew a lease. Implements `programs.Programs`.
+"""Instances on one PostgreSQL database that are alive as long as they renew a lease. Implements `Instances`.
 
-On the machine of a program that was killed, its file lock says so before its lease is over.
+On the machine of an instance that was killed, its file lock says so before its lease is over.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from datetime import timedelta
 
 import psycopg
 
-from askback.cluster.clock import DatabaseClock, boottime
+from askback.cluster.instances import DatabaseClock, LockedInstances, boottime
 from askback.cluster.lease import TOO_LATE, Lease, LeaseTimes
-from askback.cluster.locked import LockedPrograms
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.instances import Instance, InstanceFacts
 from askback.process.tree import boot_id
@@ -29,9 +28,9 @@ _LOCK_POLL_SEC = 0.1
 _LOCK_WAIT_SEC = 60.0
 
 
-class LeasedPrograms:
+class LeasedInstances:
     def __init__(
-        self, store: PostgresStore, address: str, locks: LockedPrograms, times: LeaseTimes | None = None
+        self, store: PostgresStore, address: str, locks: LockedInstances, times: LeaseTimes | None = None
     ) -> None:
         """`locks` are those of this machine."""
         self._store = store

@@ -11,7 +11,7 @@ from askback.background.loops import keep_trying
 from askback.background.outages import OUTAGES
 from askback.catalog.probes import EngineSetup, Installed, Probes
 from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer, WorkerState, read_workers
-from askback.cluster.instances import Programs
+from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots
 from askback.core.errors import is_outage
 from askback.engines.registry import Engines
@@ -28,7 +28,7 @@ class Offering:
     def __init__(
         self,
         *,
-        programs: Programs,
+        instances: Instances,
         engines: Engines,
         setups: Mapping[str, EngineSetup],
         probes: Probes,
@@ -39,7 +39,7 @@ class Offering:
         problem: Callable[[], str | None],
         engines_changed: Callable[[], None],
     ) -> None:
-        self._programs = programs
+        self._instances = instances
         self._engines = engines
         self._setups = setups
         self._probes = probes
@@ -74,12 +74,12 @@ class Offering:
                 draining=self._draining(),
                 problem=self._problem(),
             )
-            self._programs.update(replace(self._programs.facts, offer=offer.document))
+            self._instances.update(replace(self._instances.facts, offer=offer.document))
             await asyncio.sleep(_PUBLISH_SEC)
 
     async def _count_slots(self) -> None:
         """The slots of all instances that start turns are shared among tokens."""
-        workers = await read_workers(self._programs)
+        workers = await read_workers(self._instances)
         working = sum(each.offer.slots for each in workers if each.state is WorkerState.ALIVE)
         self._slots.everywhere = max(self._slots.total, working)
         await asyncio.sleep(REFRESH_SEC)

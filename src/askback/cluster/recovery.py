@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from askback.background.loops import keep_trying
-from askback.cluster.instances import Programs
+from askback.cluster.instances import Instances
 from askback.core.errors import Conflict, NotFound
 from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, ProcessLost, TurnLost
@@ -32,7 +32,7 @@ class Recovery:
         self,
         *,
         store: Store,
-        programs: Programs,
+        instances: Instances,
         workspaces: Workspaces,
         fresh_folders: FreshFolders,
         clock: Callable[[], datetime],
@@ -40,7 +40,7 @@ class Recovery:
     ) -> None:
         """`check_sec`: how often the leader looks for runs of dead programs."""
         self._store = store
-        self._programs = programs
+        self._instances = instances
         self._workspaces = workspaces
         self._fresh_folders = fresh_folders
         self._clock = clock
@@ -69,11 +69,11 @@ class Recovery:
     async def _remove_leftovers(self) -> None:
         await asyncio.to_thread(self._workspaces.remove_kept_sign_ins)
         await self._remove_fresh_folders()
-        await self._programs.forget_dead()
+        await self._instances.forget_dead()
 
     async def _restart_lost(self) -> None:
         owners = set(await self._store.owners()) - {SHARED}
-        for owner in owners - await self._programs.alive(owners):
+        for owner in owners - await self._instances.alive(owners):
             await self._adopt_all_of(owner, SHARED)
         for run in await self._held_by_dead():
             if run.owner == SHARED:
@@ -83,13 +83,13 @@ class Recovery:
 
     async def _held_by_dead(self) -> Sequence[Run]:
         workers = set(await self._store.workers())
-        dead = workers - await self._programs.alive(workers) if workers else workers
+        dead = workers - await self._instances.alive(workers) if workers else workers
         return await self._store.held(dead) if dead else ()
 
     async def _remove_fresh_folders(self) -> None:
         """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""
         noted = await asyncio.to_thread(self._fresh_folders.noted)
-        alive = await self._programs.alive(set(noted.values()))
+        alive = await self._instances.alive(set(noted.values()))
         left = [run_id for run_id, program in noted.items() if program not in alive]
         for run_id in await asyncio.to_thread(self._fresh_folders.unused, left):
             try:
@@ -101,16 +101,16 @@ class Recovery:
 
     async def restart(self, run: Run) -> Run:
         """Restart a run whose worker has died. Returns any other run unchanged."""
-        if run.worker is None or await self._programs.alive({run.worker}):
+        if run.worker is None or await self._instances.alive({run.worker}):
             return run
-        async with self._programs.exclusive():
+        async with self._instances.exclusive():
             now = await self._store.get(run.id)
             # Another program may have restarted it since; what is alive then belongs to its new turn.
             return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
 
     async def take_back(self, left_by: str) -> None:
         """Continue the runs that this program owned under its last name, unless another program has adopted them."""
-        for run in await self._adopt_all_of(left_by, self._programs.name):
+        for run in await self._adopt_all_of(left_by, self._instances.name):
             with suppress(NotFound):
                 await self.restart(run)
 

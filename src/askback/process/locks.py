@@ -114,7 +114,7 @@ def _is_original(path: Path) -> bool:
         return False
 
 
-class Instances:
+class InstanceLocks:
     """The programs that work on one data folder. Each holds a lock as long as it lives."""
 
     def __init__(self, folder: Path) -> None:

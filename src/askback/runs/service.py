@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 
 from askback.background.pools import Checkpoint, Pools
 from askback.catalog.engines import EngineCatalog
-from askback.cluster.instances import Programs
+from askback.cluster.instances import Instances
 from askback.cluster.recovery import Recovery
 from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import ASKBACK, Actor
@@ -95,7 +95,7 @@ class Service:
         engines: EngineCatalog,
         workspaces: Workspaces,
         owner: Callable[[], str],
-        programs: Programs,
+        instances: Instances,
         recovery: Recovery,
         deletion: Deletion,
         queue: QueueReasons,
@@ -111,7 +111,7 @@ class Service:
         self.engines = engines
         self._workspaces = workspaces
         self._owner = owner
-        self._programs = programs
+        self._instances = instances
         self._recovery = recovery
         self._queue = queue
         self._warm = warm
@@ -204,7 +204,7 @@ class Service:
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
-        if not (run.sticky and run.pending_interaction and run.worker) or await self._programs.alive({run.worker}):
+        if not (run.sticky and run.pending_interaction and run.worker) or await self._instances.alive({run.worker}):
             return run
         run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
@@ -276,7 +276,7 @@ class Service:
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
-        if run.owner != self._owner() and await self._programs.alive({run.owner}):
+        if run.owner != self._owner() and await self._instances.alive({run.owner}):
             raise Conflict(
                 RefusalCode.RUN_HELD,
                 f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
@@ -288,7 +288,7 @@ class Service:
         """Whether another program executes the run: one that is running, or any server."""
         if run.owner in (self._owner(), SHARED):
             return run.owner != self._owner()
-        return bool(await self._programs.alive({run.owner}))
+        return bool(await self._instances.alive({run.owner}))
 
     # Reading.
 

@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
-from prometheus_client import Metric
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from prometheus_client import Metric as Family
+from prometheus_client.samples import Sample
 
 from askback import __version__
 from askback.background.loops import start_thread
 from askback.core.errors import Unavailable
-from askback.telemetry.observations import Episode, Observation
-from askback.telemetry.otlp_metrics import metrics_data
+from askback.telemetry.run_observer import Episode, Observation
 from askback.telemetry.spans import Tracing
 
 log = logging.getLogger(__name__)
@@ -51,7 +66,7 @@ class Exporter:
         self._metrics = OTLPMetricExporter(f"{self._endpoint}/v1/metrics", headers=dict(headers), session=_session())
         self._began = time.time_ns()
         self._episodes: deque[Episode] = deque()
-        self._unsent_metrics: Sequence[Metric] = ()
+        self._unsent_metrics: Sequence[Family] = ()
         self._news = threading.Event()
         self._closing = threading.Event()
         self._done = threading.Event()
@@ -72,7 +87,7 @@ class Exporter:
         self._episodes.append(seen)
         self._wake()
 
-    def send_metrics(self, metrics: Sequence[Metric]) -> None:
+    def send_metrics(self, metrics: Sequence[Family]) -> None:
         """Send the metrics as soon as possible, instead of earlier ones that are not sent yet."""
         self._unsent_metrics = metrics
         self._wake()
@@ -124,7 +139,7 @@ class Exporter:
             sent = self._attempt(lambda: self._spans.export(spans) is SpanExportResult.SUCCESS)
             self.counts["sent" if sent else "failed"] += len(spans)
 
-    def _export_metrics(self, metrics: Sequence[Metric]) -> bool:
+    def _export_metrics(self, metrics: Sequence[Family]) -> bool:
         data = metrics_data(metrics, self._resource, began=self._began, now=time.time_ns())
         return self._metrics.export(data) is MetricExportResult.SUCCESS
 
@@ -181,3 +196,64 @@ class _Messages(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             self._take(record.getMessage())
+
+
+_UNKNOWN: Any = None
+"""The least and the greatest value, which Prometheus does not keep."""
+
+
+def metrics_data(families: Iterable[Family], resource: Resource, *, began: int, now: int) -> MetricsData:
+    """Everything in the registry. `began` and `now` are in nanoseconds: all values count from `began`."""
+    metrics = [_metric(family, began, now) for family in families if family.samples]
+    scope = ScopeMetrics(scope=InstrumentationScope("askback"), metrics=metrics, schema_url="")
+    return MetricsData(
+        resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope], schema_url=resource.schema_url)]
+    )
+
+
+def _metric(family: Family, began: int, now: int) -> Metric:
+    data: Sum | Gauge | Histogram
+    match family.type:
+        case "histogram":
+            points = [_histogram_point(samples, began, now) for samples in _by_labels(family.samples)]
+            data = Histogram(points, AggregationTemporality.CUMULATIVE)
+        case "counter":
+            data = Sum(_number_points(family, began, now), AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        case _:
+            data = Gauge(_number_points(family, began, now))
+    unit = "s" if family.name.endswith("_seconds") else "1"
+    return Metric(name=family.name, description=family.documentation, unit=unit, data=data)
+
+
+def _number_points(family: Family, began: int, now: int) -> list[NumberDataPoint]:
+    return [NumberDataPoint(dict(sample.labels), began, now, sample.value) for sample in family.samples]
+
+
+def _by_labels(samples: Iterable[Sample]) -> Iterable[Sequence[Sample]]:
+    """The samples of each histogram."""
+    groups: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(_labels(sample), []).append(sample)
+    return groups.values()
+
+
+def _labels(sample: Sample) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in sample.labels.items() if name != "le")
+
+
+def _histogram_point(samples: Sequence[Sample], began: int, now: int) -> HistogramDataPoint:
+    """Prometheus counts a value in every bucket that is wide enough, OpenTelemetry in one."""
+    buckets = sorted((float(each.labels["le"]), each.value) for each in samples if each.name.endswith("_bucket"))
+    counts = [int(value) for _, value in buckets]
+    total = next(each.value for each in samples if each.name.endswith("_sum"))
+    return HistogramDataPoint(
+        attributes=dict(_labels(samples[0])),
+        start_time_unix_nano=began,
+        time_unix_nano=now,
+        count=counts[-1],
+        sum=total,
+        bucket_counts=[count - below for count, below in zip(counts, [0, *counts], strict=False)],
+        explicit_bounds=[bound for bound, _ in buckets if not math.isinf(bound)],
+        min=_UNKNOWN,
+        max=_UNKNOWN,
+    )

@@ -20,7 +20,7 @@ from askback import __version__
 from askback.core.errors import Unavailable
 from askback.core.runs import Run
 from askback.store.visible import RunStore
-from askback.telemetry.observations import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
+from askback.telemetry.run_observer import Episode, EpisodeKind, Observation, ReplyReached, StateChanged, TurnStep
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

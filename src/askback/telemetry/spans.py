@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 )
 
 from askback.core.trace_context import TraceParent, read_trace_parent, span_id, trace_id
-from askback.telemetry.observations import Episode, EpisodeKind
+from askback.telemetry.run_observer import Episode, EpisodeKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TEXT = 200

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pool
-from askback.cluster.instances import Programs
+from askback.cluster.instances import Instances
 from askback.core.errors import ErrorCode, RefusalCode, RunError, Unavailable, is_outage, is_temporary
 from askback.core.outcomes import TurnError, engine_failure
 from askback.core.runs import Run, TurnKind
@@ -75,7 +75,7 @@ class MachineFolders:
     min_free_bytes: int | None
     recreates: bool
     """Never the folder of an SQLite database, which somebody may have moved away with all its runs."""
-    programs: Programs
+    instances: Instances
 
     def check(self, thorough: bool) -> FolderProblem | None:
         """A folder that was removed is made again, and counts as a problem until the next check. Blocks."""
@@ -87,7 +87,7 @@ class MachineFolders:
                         make_private(folder)
                 return found
         try:
-            if self.programs.restore_registration():
+            if self.instances.restore_registration():
                 return None
         except OSError as error:
             return FolderProblem(code=code_of(error), message=f"{self.data_dir} cannot be used: {error}")

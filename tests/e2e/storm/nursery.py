@@ -97,9 +97,9 @@ def _without_pointer() -> None:
 
 def _without_end_of_lease() -> None:
     """A worker whose lease is over goes on, and so do its engines."""
-    from askback.cluster.leased import LeasedPrograms
+    from askback.cluster.leased import LeasedInstances
 
-    LeasedPrograms.note_lost = lambda *_: None  # type: ignore[method-assign]
+    LeasedInstances.note_lost = lambda *_: None  # type: ignore[method-assign]
     Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
 
 

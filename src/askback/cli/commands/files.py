@@ -121,7 +121,7 @@ async def _refuse_used(app: App) -> None:
     from askback.process.locks import is_held
 
     here = [path for path in (app.settings.data_dir / "programs").glob("program-*.lock") if is_held(path)]
-    others = {each.name for each in await app.programs.living()} - {app.programs.name}
+    others = {each.name for each in await app.instances.living()} - {app.instances.name}
     if len(here) > 1 or others:
         message = "programs are using this database; stop every server and worker, and try again"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)

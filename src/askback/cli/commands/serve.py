@@ -92,7 +92,7 @@ async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     listening = listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, role=role) as app:
-        for message in await disagreements(app.programs):
+        for message in await disagreements(app.instances):
             log.warning("%s", message)
         await app.recovery.restart_all()
         web = web_server(app, port)

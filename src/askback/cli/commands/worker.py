@@ -20,7 +20,7 @@ from askback.cli.listening import listen, make_server, raise_file_limit, start_g
 if TYPE_CHECKING:
     from askback.app import App
     from askback.settings.model import Settings
-    from askback.worker.draining import Draining
+    from askback.worker.membership import Draining
 
 log = logging.getLogger("askback")
 
@@ -106,7 +106,7 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
     asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     listening = listen(settings.worker.host, settings.worker.port)
     async with opened(settings, role=Role.WORKER) as app:
-        for message in await disagreements(app.programs):
+        for message in await disagreements(app.instances):
             log.warning("%s", message)
         await app.recovery.restart_all()
         site = worker_site(app)
@@ -127,7 +127,7 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
 
 
 def _drained_by_signals(app: App) -> Draining:
-    from askback.worker.draining import Draining
+    from askback.worker.membership import Draining
 
     draining = Draining(app.worker, app.store, max_sec=app.settings.worker.drain_sec)
     loop = asyncio.get_running_loop()

@@ -1,18 +1,18 @@
-"""Stores the files that only the data folder of this program has, so that every machine can continue its runs.
+"""Stores the files that only the data folder of this instance has, so that every machine can continue its runs and show them.
 
 A run has no archive of its files if its last turn ended without the setting `files`: before it was set, or before its
-data folder was imported. Until all of them are stored, the store lets no program with another data folder in.
-
-A run that is being executed is looked at again when its turn has ended. A sticky run needs its process, not its files.
+data folder was imported. Until the files of all unfinished runs are stored (`Sharing`), the store lets no instance with another
+data folder in. The artifacts of runs that ended before that (`EarlierRuns`) take as long as they take.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 from askback.background.loops import keep_trying
 from askback.background.pools import Pools
@@ -30,16 +30,34 @@ from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.layout import Workspace
 from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.snapshots import HomeLost
-from askback.workspace.turn_artifacts import store_artifacts
+from askback.workspace.turn_artifacts import store_artifacts, store_earlier
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
-_RETRY_SEC = 2.0
+_SHARING_PAUSE_SEC = 2.0
+_EARLIER_PAUSE_SEC = 10.0
+NOTE = "earlier-runs-stored"
+"""In the data folder, once nothing is left to do: later runs are stored as they end."""
+
+
+async def _until(is_done: Callable[[], Awaitable[bool]], pause_sec: float, failing: str) -> None:
+    async def attempt() -> bool:
+        done = await is_done()
+        if not done:
+            await asyncio.sleep(pause_sec)
+        return done
+
+    await keep_trying(attempt, log, failing)
 
 
 class Sharing:
+    """Stores the files of unfinished runs, for which other machines wait.
+
+    A run that is being executed is looked at again when its turn has ended. A sticky run needs its process, not its files.
+    """
+
     def __init__(
         self,
         *,
@@ -63,20 +81,17 @@ class Sharing:
 
     async def run(self) -> None:
         """Returns when everything is stored."""
-        await keep_trying(self._attempt, log, "files that only this machine has cannot be stored, trying again")
-
-    async def _attempt(self) -> bool:
-        done = await self._is_done()
-        if not done:
-            await asyncio.sleep(_RETRY_SEC)
-        return done
+        await _until(
+            self._is_done, _SHARING_PAUSE_SEC, "files that only this machine has cannot be stored, trying again"
+        )
 
     async def _is_done(self) -> bool:
         if not await self._store.has_unshared_files():
             return True
         if self._left is None:
             await self._pools.skills.run(self._store_installed, admitted=True)
-            self._left = [run.id for run in await self._unfinished() if _needs_files(run)]
+            owned = [run for owner in await self._store.owners() for run in await self._store.owned_by(owner)]
+            self._left = [run.id for run in owned if _needs_files(run)]
             if self._left:
                 log.info("storing the files of %d runs that may be on this machine alone", len(self._left))
         all_left = tuple(self._left)
@@ -87,9 +102,6 @@ class Sharing:
         await self._store.mark_files(shared=True)
         log.info("the files of all waiting and queued runs are stored")
         return True
-
-    async def _unfinished(self) -> Sequence[Run]:
-        return [run for owner in await self._store.owners() for run in await self._store.owned_by(owner)]
 
     async def _settle_all(self, run_ids: Sequence[str]) -> None:
         assert self._left is not None
@@ -195,3 +207,55 @@ def _needs_files(run: Run) -> bool:
     if run.state.final or run.kept is not None:
         return False
     return not run.sticky or (run.state is not RunState.WAITING_USER and run.next_turn.kind is TurnKind.START)
+
+
+class EarlierRuns:
+    """Stores the artifacts of runs that ended before the setting `files`."""
+
+    def __init__(self, *, store: Store, workspaces: Workspaces, pools: Pools, data_dir: Path) -> None:
+        self._store = store
+        self._workspaces = workspaces
+        self._pools = pools
+        self._note = data_dir / NOTE
+
+    async def run(self) -> None:
+        """Returns when everything is stored."""
+        await _until(
+            self._is_done, _EARLIER_PAUSE_SEC, "artifacts that only this machine has cannot be stored, trying again"
+        )
+
+    async def _is_done(self) -> bool:
+        if await self._store.has_unshared_files():
+            # A program has worked here without the setting.
+            await asyncio.to_thread(self._note.unlink, missing_ok=True)
+        elif await asyncio.to_thread(self._note.exists):
+            return True
+        left = [each for each in await asyncio.to_thread(self._workspaces.run_ids) if not await self._settle(each)]
+        if left:
+            return False
+        await asyncio.to_thread(self._note.touch)
+        log.info("the artifacts of all earlier runs on this machine are stored")
+        return True
+
+    async def _settle(self, run_id: str) -> bool:
+        """Store the artifacts of one run, if nobody has them. False if it must be tried again."""
+        try:
+            run = await self._store.get(run_id)
+        except NotFound:
+            return True
+        if not run.ended_unstored:
+            return True
+        workspace = self._workspaces.of(run_id)
+        lock = await asyncio.to_thread(FileLock.take, workspace.lock_path)
+        if lock is None:
+            # Another program on this data folder is storing it, or removes it.
+            return False
+        try:
+            await self._pools.turns.run(store_earlier, workspace, turn_name(run), admitted=True)
+            await self._store.get(run_id)
+        except NotFound:
+            # It was deleted meanwhile.
+            await asyncio.to_thread(self._workspaces.withdraw_stored, run_id)
+        finally:
+            lock.release()
+        return True
