@@ -125,7 +125,7 @@ async def _page(service: Service, query: Query, cursor: str | None) -> Page[Run]
         found += await service.pools.parsing.run(_matching, page.items, query.words)
         if cursor is None or len(found) >= PAGE_SIZE:
             break
-    return Page[Run](items=tuple(found), next_cursor=cursor)
+    return Page(items=tuple(found), next_cursor=cursor)
 
 
 def _matching(runs: Sequence[Run], search: str) -> list[Run]:
