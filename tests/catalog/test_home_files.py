@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.catalog.home_files import home_files
+from askback.catalog.probes import home_files
 from askback.engines.base import Launch
 
 NAME = ".tool/settings.json"

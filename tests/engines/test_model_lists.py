@@ -12,7 +12,7 @@ from recordings import turn_of
 
 from askback.engines import registry
 from askback.engines.base import Model, ModelQuery, NoModels, Send, Stream
-from askback.engines.model_lists import MAX_MODELS
+from askback.engines.parser import MAX_MODELS
 
 LISTING = ("claude", "codex", "gemini", "opencode", "qwen")
 SESSION = {"sessionId": "1", "modes": {}}

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from askback.catalog.home_files import home_files
-from askback.catalog.probes import EngineSetup, Installed, identity_of, sign_in_of
+from askback.catalog.probes import EngineSetup, Installed, home_files, identity_of, sign_in_of
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
 from askback.core.runs import Mode
 from askback.engines.base import Engine, Launch, Model, ModelQuery, NoModels, Stream, Turn

@@ -1,25 +1,30 @@
-"""Probes of the installed engines. Results are cached until the executable or Askback changes."""
+"""How an engine is started on this machine, and probes of what it can do.
+
+Results of probes are cached until the executable or Askback changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import secrets
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from askback import __version__
 from askback.core.errors import RefusalCode, Unavailable, is_temporary
-from askback.engines.base import CallResult, Engine, Probe
+from askback.engines.base import CallResult, Engine, Launch, Probe
 from askback.fs.atomic import make_private, write_private
 from askback.fs.paths import is_kind
 from askback.process.child import NotStarted, Spawner, call
@@ -30,6 +35,8 @@ PROBE_SEC = 15.0
 _MAX_CACHE_BYTES = 1_000_000
 _NOT_STARTED = 127
 """The exit code that a shell uses for a command it cannot find."""
+# A text is matched as a whole, so that nothing in it is taken for a comment.
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,3 +281,38 @@ async def _call(
             raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message) from error
         return CallResult(args=args, exit_code=_NOT_STARTED, stdout="", stderr=str(error))
     return CallResult(args=args, exit_code=printed.exit_code, stdout=printed.stdout, stderr=printed.stderr)
+
+
+# The files of a home.
+
+
+def home_files(launch: Launch, configured: Path | None) -> dict[str, bytes]:
+    """The files that an engine gets in the home of a run before it starts.
+
+    These are `files`, and `settings` merged over the same files of the configured home. Reads nothing that an engine
+    can write.
+    """
+    return {**launch.files, **dict(_merged(launch.settings, configured))}
+
+
+def _merged(settings: Mapping[str, Mapping[str, Any]], configured: Path | None) -> Iterator[tuple[str, bytes]]:
+    for name, values in settings.items():
+        try:
+            text = "{}" if configured is None else (configured / name).read_text("utf-8")
+            given = json.loads(_COMMENT.sub(lambda found: found[1] or "", text))
+        except FileNotFoundError:
+            given = {}
+        except (OSError, ValueError, RecursionError):
+            given = None
+        # A file that cannot be read stays as it is in the copy: the engine itself says what is wrong with it.
+        if isinstance(given, dict):
+            yield name, json.dumps(_over(given, values)).encode()
+
+
+def _over(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` have priority, at every depth."""
+    merged = dict(given)
+    for key, value in values.items():
+        below = merged.get(key)
+        merged[key] = _over(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged

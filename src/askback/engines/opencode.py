@@ -40,8 +40,7 @@ from askback.engines.base import (
 )
 from askback.engines.failures import crashed, ended_badly, failure_of, failure_of_status, stopped
 from askback.engines.launches import CALL_SEC, SERVER, printed_at_all, probed
-from askback.engines.model_lists import MAX_MODELS, Dialog, distinct, model
-from askback.engines.parser import JsonLinesParser, Messages, Recent, usage_of
+from askback.engines.parser import MAX_MODELS, Dialog, JsonLinesParser, Messages, Recent, distinct, model, usage_of
 from askback.engines.protocols.acp import AcpConversation
 from askback.engines.protocols.acp_turn import Dialect
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, plain, text_at

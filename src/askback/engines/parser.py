@@ -1,4 +1,4 @@
-"""What parsers share: the base of those that read JSON lines, and bounded buffers.
+"""What parsers and queries for models share: the base of parsers of JSON lines, bounded buffers, and the list of models.
 
 The newest messages of a turn are stored, and the rest is only counted. The marker, questions and outputs are searched
 for in the stored messages.
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from askback.core.runs import Usage
-from askback.engines.base import AssistantMessage, Completed, EngineEvent, Exit, Stream, TurnFailed
+from askback.engines.base import AssistantMessage, Completed, EngineEvent, Exit, Model, NoModels, Stream, TurnFailed
 from askback.engines.failures import crashed, stopped, unknown_session
-from askback.engines.protocols.json_lines import Tail, as_detail, decode_line
+from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, plain, text_at
+from askback.text.formatting import one_line
 
 MAX_TEXT = 8_000_000
 """The most characters of assistant messages that are stored per turn."""
 MAX_MESSAGES = 5_000
 MAX_ID = 200
 
+MAX_MODELS = 1_000
+_MAX_MODEL_ID = 200
+_MAX_WORDS = 300
 _MAX_RECENT = 10_000
 _PIECES_AT_ONCE = 4_096
 
@@ -169,3 +173,53 @@ class Recent(Generic[V]):
 
     def pop(self, key: str) -> V | None:
         return self._values.pop(key[:MAX_ID], None)
+
+
+# Lists of models.
+
+
+class Dialog:
+    """What queries for models share: the answer, and the reason if there is none."""
+
+    def __init__(self) -> None:
+        self._found: Sequence[Model] | None = None
+        self._refusal = ""
+        self._stderr = Tail()
+
+    @property
+    def is_over(self) -> bool:
+        return self._found is not None or bool(self._refusal)
+
+    def finish(self, exit_code: int | None) -> Sequence[Model] | NoModels:
+        if self._found is not None:
+            return self._found
+        words = one_line(self._refusal or plain(self._stderr.text), _MAX_WORDS)
+        ended = "it did not answer" if exit_code is None else f"it ended with {exit_code}"
+        return NoModels(reason=words or ended)
+
+
+def model(each: Any, id_: str, title: str, *, efforts: Iterable[str] = (), is_default: bool = False) -> Model | None:
+    """A model from an object of a program's answer. None: it has no usable id."""
+    if not id_ or len(id_) > _MAX_MODEL_ID or not id_.isprintable():
+        return None
+    return Model(
+        id=id_,
+        title=one_line(title, _MAX_MODEL_ID) or None,
+        description=one_line(text_at(each, "description"), _MAX_WORDS) or None,
+        efforts=tuple(one_line(effort, _MAX_MODEL_ID) for effort in efforts if effort),
+        is_default=is_default,
+    )
+
+
+def objects(listed: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list in a program's answer."""
+    return [each for each in listed[:MAX_MODELS] if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def distinct(models: Iterable[Model | None]) -> tuple[Model, ...]:
+    """Models by their ids, the first of each."""
+    found: dict[str, Model] = {}
+    for each in models:
+        if each is not None:
+            found.setdefault(each.id, each)
+    return tuple(found.values())

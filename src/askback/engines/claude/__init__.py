@@ -30,7 +30,7 @@ from askback.engines.base import (
 )
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 from askback.engines.launches import CALL_SEC, SERVER, START_SEC, mcp_servers, printed_by, probed, version_in
-from askback.engines.model_lists import Dialog, distinct, model, objects
+from askback.engines.parser import Dialog, distinct, model, objects
 from askback.engines.protocols.json_lines import decode_line, object_at, text_at
 
 _OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")

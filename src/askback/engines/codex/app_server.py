@@ -27,7 +27,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.turn import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
-from askback.engines.model_lists import MAX_MODELS, Dialog, distinct, model, objects
+from askback.engines.parser import MAX_MODELS, Dialog, distinct, model, objects
 from askback.engines.protocols.elicitation import (
     DECLINED,
     Answer,
@@ -37,8 +37,15 @@ from askback.engines.protocols.elicitation import (
     read_form,
     read_questionnaire,
 )
-from askback.engines.protocols.json_lines import Tail, as_detail, count_at, decode_line, object_at, text_at
-from askback.engines.protocols.json_rpc import JsonRpcChannel
+from askback.engines.protocols.json_lines import (
+    JsonRpcChannel,
+    Tail,
+    as_detail,
+    count_at,
+    decode_line,
+    object_at,
+    text_at,
+)
 from askback.text.json_text import clean
 
 # Without `experimentalApi`, the ask tool is not available to the model.

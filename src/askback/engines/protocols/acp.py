@@ -26,7 +26,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.model_lists import Dialog, distinct, model, objects
+from askback.engines.parser import Dialog, distinct, model, objects
 from askback.engines.protocols.acp_turn import AcpTurnState, Dialect, literal_blocks, words_of
 from askback.engines.protocols.elicitation import (
     DECLINED,
@@ -39,8 +39,15 @@ from askback.engines.protocols.elicitation import (
     read_form,
     read_questionnaire,
 )
-from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, text_at
-from askback.engines.protocols.json_rpc import VERSION, JsonRpcChannel
+from askback.engines.protocols.json_lines import (
+    JSON_RPC_VERSION,
+    JsonRpcChannel,
+    Tail,
+    as_detail,
+    decode_line,
+    object_at,
+    text_at,
+)
 
 PROTOCOL_VERSION = 1
 _CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}
@@ -55,7 +62,7 @@ class _Handshake:
         self._cwd = cwd
         self._sign_in = dialect.sign_in
         self._tried_to_sign_in = False
-        self.channel = JsonRpcChannel(VERSION)
+        self.channel = JsonRpcChannel(JSON_RPC_VERSION)
 
     def begin(self) -> Send:
         return self.channel.request(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import assert_never
 
-from askback.catalog.home_files import home_files
-from askback.catalog.probes import EngineSetup, sign_in_of
+from askback.catalog.probes import EngineSetup, home_files, sign_in_of
 from askback.core.errors import ErrorCode
 from askback.core.interactions import AnsweredBy
 from askback.core.outcomes import engine_failure

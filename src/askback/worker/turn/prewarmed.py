@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from askback.catalog.home_files import home_files
-from askback.catalog.probes import EngineSetup, identity_of, program_path
+from askback.catalog.probes import EngineSetup, home_files, identity_of, program_path
 from askback.core.runs import Mode, ProfileKind, Run
 from askback.engines.base import Engine, Launch, Probe, Turn
 from askback.process.ask_socket import ask_tool_command
