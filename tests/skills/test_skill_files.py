@@ -74,7 +74,7 @@ def test_a_folder_with_many_files_is_not_looked_through_while_others_wait(tmp_pa
 def test_a_skill_that_was_used_before_is_at_hand(tmp_path: Path) -> None:
     library = Library(tmp_path / "data")
     assert library.find_cached(DEMO.name) is None
-    kept = library.keep(library.find(DEMO.name))
+    kept = library.store(library.find(DEMO.name))
     assert library.find_cached(DEMO.name) is kept
     assert library.find_cached(str(DEMO)) is kept
     assert library.find_cached(str(DEMO), paths=False) is None

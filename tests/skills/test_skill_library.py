@@ -63,9 +63,9 @@ def kept(root: Path) -> list[str]:
 
 def test_a_kept_package_does_not_change_with_its_folder(library: Library, root: Path, tmp_path: Path) -> None:
     folder = make_skill(tmp_path, files={"a.txt": "one"})
-    package = library.keep(folder)
+    package = library.store(folder)
     (folder / "a.txt").write_text("two")
-    changed = library.keep(folder)
+    changed = library.store(folder)
     assert kept(root) == sorted([package.digest, changed.digest])
     again = Library(root).package(package.digest)
     assert (again.folder / "a.txt").read_text() == "one"
@@ -74,7 +74,7 @@ def test_a_kept_package_does_not_change_with_its_folder(library: Library, root: 
 
 def test_keeping_twice_keeps_one(library: Library, root: Path, tmp_path: Path) -> None:
     folder = make_skill(tmp_path)
-    assert library.keep(folder) == library.keep(read_package(folder)) == Library(root).keep(folder)
+    assert library.store(folder) == library.store(read_package(folder)) == Library(root).store(folder)
     assert len(kept(root)) == 1
 
 
@@ -82,7 +82,7 @@ def test_a_copy_holds_what_counts_and_no_more(library: Library, tmp_path: Path) 
     folder = make_skill(tmp_path, files={"run.sh": "x", ".git/config": "x", "__pycache__/x": "x", ".DS_Store": "x"})
     (folder / "run.sh").chmod(0o755)
     (folder / "empty").mkdir()
-    package = library.keep(folder)
+    package = library.store(folder)
     assert sorted(path.name for path in package.folder.iterdir()) == ["SKILL.md", "run.sh"]
     assert os.access(package.folder / "run.sh", os.X_OK)
     assert stat.S_IMODE(package.folder.stat().st_mode) == 0o700
@@ -90,7 +90,7 @@ def test_a_copy_holds_what_counts_and_no_more(library: Library, tmp_path: Path) 
 
 def test_a_broken_folder_is_not_kept(library: Library, root: Path, tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        library.keep(make_skill(tmp_path, files={".env": "x"}))
+        library.store(make_skill(tmp_path, files={".env": "x"}))
     assert not (root / "packages").exists()
 
 
@@ -103,11 +103,11 @@ def test_an_unknown_digest_is_not_found(library: Library) -> None:
 
 def test_a_package_that_was_changed_is_noticed_and_replaced(root: Path, tmp_path: Path) -> None:
     folder = make_skill(tmp_path)
-    package = Library(root).keep(folder)
+    package = Library(root).store(folder)
     (package.folder / "SKILL.md").write_text(GOOD + "Something else.")
     with pytest.raises(Unavailable, match="damaged"):
         Library(root).package(package.digest)
-    assert Library(root).keep(folder) == package
+    assert Library(root).store(folder) == package
     assert (package.folder / "SKILL.md").read_text() == GOOD
 
 
@@ -118,7 +118,7 @@ def test_many_who_keep_the_same_at_once_all_get_it(root: Path, tmp_path: Path) -
 
     def keep() -> None:
         barrier.wait()
-        found.append(Library(root).keep(folder).digest)
+        found.append(Library(root).store(folder).digest)
 
     threads = [threading.Thread(target=keep) for _ in range(8)]
     for thread in threads:
@@ -134,7 +134,7 @@ def test_what_a_killed_program_left_is_swept_away(library: Library, root: Path, 
     for left in (old, young):
         left.mkdir(parents=True)
     os.utime(old, (0, 0))
-    library.keep(make_skill(tmp_path))
+    library.store(make_skill(tmp_path))
     assert not old.exists()
     assert young.exists()
 
@@ -142,7 +142,7 @@ def test_what_a_killed_program_left_is_swept_away(library: Library, root: Path, 
 def test_a_full_or_forbidden_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Unavailable) as caught:
-        Library(tmp_path / "file").keep(make_skill(tmp_path))
+        Library(tmp_path / "file").store(make_skill(tmp_path))
     assert caught.value.code is RefusalCode.STORE_UNUSABLE
 
 

@@ -63,11 +63,9 @@ class EngineCatalog:
 
         Engines that are signed in come first, then those of which that is unknown. No program is started to find out.
         """
-        installed = [name for name in self._candidates(package) if self._has(name)]
+        candidates = self._candidates(package)
+        installed = [name for name in candidates if self._source.has(self._engines[name], self._setups[name])]
         return min(installed, key=self._sign_in_rank, default=None)
-
-    def _has(self, name: str) -> bool:
-        return self._source.has(self._engines[name], self._setups[name])
 
     def _sign_in_rank(self, name: str) -> int:
         engine = self._engines[name]
@@ -108,10 +106,9 @@ class EngineCatalog:
             if package.engines is None
             else f"skill '{package.id}' needs one of these engines, and none is installed"
         )
-        return Invalid(RefusalCode.ENGINE_NOT_FOUND, message, [f"{name}: {self._how_to_get(name)}" for name in names])
-
-    def _how_to_get(self, name: str) -> str:
-        return self._engines[name].install if name in self._engines else "is not known to this version"
+        known = {name: self._engines[name].install for name in names if name in self._engines}
+        advice = [f"{name}: {known.get(name, 'is not known to this version')}" for name in names]
+        return Invalid(RefusalCode.ENGINE_NOT_FOUND, message, advice)
 
     async def profile(self, engine: Engine, mode: Mode, options: RunOptions) -> Profile:
         setup = self._setups[engine.name]
@@ -255,7 +252,7 @@ def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
 
 
 def can_be_warm(engine: Engine, probe: Probe) -> bool:
-    """Whether the process of a resumable run can be kept while the run waits."""
+    """Whether the process of a resumable run can stay while the run waits."""
     return probe.resident and probe.kind is ProfileKind.RESUMABLE and engine.warm
 
 

@@ -55,9 +55,9 @@ class EngineSetup:
     extra_args: tuple[str, ...] = ()
     slots: int | None = None
     warm_sec: float = 0
-    """How long the process of a waiting run is kept, at most."""
+    """How long the process of a waiting run stays, at most."""
     prewarm: int = 0
-    """How many processes are kept ready for runs that are not submitted yet."""
+    """How many processes are started in advance, for runs that are not submitted yet."""
     ask_tool: bool = False
     """Whether the engine gets the tool `put_question`, if it takes MCP servers."""
     secrets: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Probes:
         self._cache_path = cache
         self._spawner = spawner
         self._known: dict[str, Probe] | None = None
-        self.on_probe: Callable[[str], None] = _ignore
+        self.on_probe: Callable[[str], None] = lambda name: None
         """Called with the name of an engine before its program is asked, which can take seconds."""
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -179,10 +179,6 @@ class Probes:
         with suppress(OSError):
             make_private(self._cache_path.parent)
             write_private(self._cache_path, msgspec.json.encode(known))
-
-
-def _ignore(name: str) -> None:
-    pass
 
 
 def _read_cache(path: Path) -> dict[str, Probe]:

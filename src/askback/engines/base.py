@@ -45,7 +45,7 @@ class CallResult:
 class Probe:
     """What the installed version can do. `features` are names that the engine defines.
 
-    `resident`: whether its process can be kept and accepts several prompts in sequence. `effort`: the
+    `resident`: whether its process can stay and accept several prompts in sequence. `effort`: the
     profiles in which it has an option for how much the model reasons.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.renewals import Kind, Renewal, TokenField
-from askback.core.runs import ProfileKind, Usage
+from askback.core.runs import ProfileKind
 from askback.engines.base import (
     HELP,
     CallResult,
@@ -239,7 +239,10 @@ class QwenParser(JsonLinesParser):
                 # A later result does not override an error.
                 if self._result is None or not _is_error(self._result):
                     self._result = event
-                yield UsageSeen(usage=_usage(object_at(event, "usage")), whole_session=True)
+                tokens = object_at(event, "usage")
+                sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
+                usage = usage_of(sent, generated, count_at(tokens, "cache_read_input_tokens"))
+                yield UsageSeen(usage=usage, whole_session=True)
                 yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
@@ -276,8 +279,3 @@ def _error_at_end(text: str) -> str:
 
 def _is_error(result: Mapping[str, Any]) -> bool:
     return text_at(result, "subtype") != "success" or result.get("is_error") is not False
-
-
-def _usage(tokens: Mapping[str, Any]) -> Usage:
-    sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
-    return usage_of(sent, generated, count_at(tokens, "cache_read_input_tokens"))

@@ -21,7 +21,7 @@ Check = Callable[[Json], tuple[str, ...]]
 _MAX_CHECKED = 100
 
 _MAX_TEXT = 2 * MAX_PROMPT_BYTES
-"""More than is shown of a question, so that it is marked as cut. The rest is not kept."""
+"""More than is shown of a question, so that it is marked as cut. The rest is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def read_answer(messages: Sequence[str], check: Check | None, *, whole_turn: boo
     output = _free_output(searched) if check is None else _checked_output(searched, check)
     question, problems = _last_question(read)
     return Answer(
-        message=_last_text(read),
+        message=next((message.plain[:_MAX_TEXT] for message in reversed(read) if message.plain), ""),
         done=done,
         output=output.value,
         output_problems=output.problems,
@@ -126,10 +126,6 @@ def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple
     return None, ()
 
 
-def _last_text(messages: Sequence[_Message]) -> str:
-    return next((message.plain[:_MAX_TEXT] for message in reversed(messages) if message.plain), "")
-
-
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
 _DRESS = rf"[\s*.!{_QUOTES}{_CLOSING_QUOTES}]*"
 # In a JSON string, a line break is the escape `\n`, which ends in a letter.
@@ -154,7 +150,12 @@ def is_done(text: str) -> bool:
         return False
     # Matched only where the marker occurs: a search over a long text would hold the GIL for too long.
     bare = any(_BARE.match(text, at) for at in _places(text))
-    return bare or _KEY.search(text) is not None or any(map(_ends_in_backticks, _marked_lines(text))) or _is_all(text)
+    return (
+        bare
+        or _KEY.search(text) is not None
+        or any(_before_backticks(line) is not None for line in _marked_lines(text))
+        or _is_all(text)
+    )
 
 
 def _places(text: str) -> Iterator[int]:
@@ -178,10 +179,6 @@ def _is_all(text: str) -> bool:
     return len(text) <= _MAX_DRESSED and _NOTHING_ELSE.fullmatch(text) is not None
 
 
-def _ends_in_backticks(line: str) -> bool:
-    return _before_backticks(line) is not None
-
-
 def _before_backticks(line: str) -> str | None:
     """The text before a marker in backticks at the end of the line; None unless that is empty or a full sentence."""
     before, _, after = line.rpartition(MARKER)
@@ -192,7 +189,7 @@ def _before_backticks(line: str) -> str | None:
 
 
 def without_marker(text: str) -> str:
-    """The text without the marker, and without lines that contained nothing else. Keys of larger objects are kept."""
+    """The text without the marker, and without lines that contained nothing else. Keys of larger objects stay."""
     if MARKER not in text:
         return text
     if _is_all(text):

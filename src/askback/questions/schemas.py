@@ -181,21 +181,18 @@ def _are_titled(value: Json) -> bool:
     )
 
 
-def _is_format(value: Json) -> bool:
-    return value in ("email", "uri", "date", "date-time", "password")
-
-
-def _is_flag(value: Json) -> bool:
-    return isinstance(value, bool)
-
-
 _CHOICES = ("enum", "oneOf")
 _Fits = Callable[[Any], bool]
-_COMMON: dict[str, _Fits] = {"title": _is_text, "description": _is_text, "default": _is_default, "writeOnly": _is_flag}
+_COMMON: dict[str, _Fits] = {
+    "title": _is_text,
+    "description": _is_text,
+    "default": _is_default,
+    "writeOnly": lambda value: isinstance(value, bool),
+}
 _TEXT: dict[str, _Fits] = {
     "minLength": _is_count,
     "maxLength": _is_count,
-    "format": _is_format,
+    "format": lambda value: value in ("email", "uri", "date", "date-time", "password"),
     "enum": _are_texts,
     "enumNames": _are_texts,
     "oneOf": _are_titled,

@@ -315,7 +315,7 @@ class Submissions:
         package = library.find_cached(wanted.skill, paths=wanted.by_path)
         if package is None:
             package = await self._pools.skills.run(
-                lambda: library.keep(library.find(wanted.skill, paths=wanted.by_path))
+                lambda: library.store(library.find(wanted.skill, paths=wanted.by_path))
             )
         return package
 

@@ -67,7 +67,7 @@ def _extract(
         _refuse_names(path, entries, bounds, config_names)
         top = _single_top(entries)
         with _fresh_folder(into.parent) as fresh:
-            _write(archive, _checked(entries, checkpoint), fresh, bounds, path.stat().st_size)
+            _write(archive, entries, fresh, bounds, path.stat().st_size, checkpoint)
             package = fresh / top if top else fresh
             package.chmod(0o700)
             package.rename(into)
@@ -222,18 +222,18 @@ def _single_top(entries: list[zipfile.ZipInfo]) -> str | None:
 # Writing.
 
 
-def _checked(entries: list[zipfile.ZipInfo], checkpoint: Callable[[], None]) -> Iterator[zipfile.ZipInfo]:
-    for info in entries:
-        checkpoint()
-        yield info
-
-
 def _write(
-    archive: zipfile.ZipFile, entries: Iterable[zipfile.ZipInfo], folder: Path, limits: ZipLimits, packed: int
+    archive: zipfile.ZipFile,
+    entries: Iterable[zipfile.ZipInfo],
+    folder: Path,
+    limits: ZipLimits,
+    packed: int,
+    checkpoint: Callable[[], None],
 ) -> None:
     allowed = min(limits.total_bytes, max(_SMALL, limits.ratio * packed))
     written = 0
     for info in entries:
+        checkpoint()
         target = folder / info.filename
         if info.is_dir():
             target.mkdir(parents=True, exist_ok=True, mode=0o700)

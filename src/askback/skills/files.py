@@ -29,6 +29,7 @@ _COMMON_CONFIG_NAMES = frozenset({".mcp.json", ".env"})
 MAX_ENTRIES = 100_000
 MAX_TOTAL_BYTES = 2 * 1024 * 1024 * 1024
 MAX_DEPTH = 32
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COARSEST_TICK_NS = 2_000_000_000
 """The coarsest time stamps of a file system: FAT has a resolution of two seconds."""
 
@@ -175,7 +176,7 @@ def copy_files(entries: tuple[Entry, ...], target: Path) -> None:
         path = target / entry.name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         mode = 0o700 if entry.executable else 0o600
-        with open(_open_plain(entry.path), "rb") as source, open(_create(path, mode), "wb") as copy:
+        with open(_open_plain(entry.path), "rb") as source, open(os.open(path, _NEW_FILE, mode), "wb") as copy:
             while chunk := source.read(1 << 20):
                 copy.write(chunk)
 
@@ -184,10 +185,6 @@ def _open_plain(path: Path) -> int:
     if (descriptor := open_regular(path)) is None:
         raise OSError(f"{path} is no longer a regular file")
     return descriptor
-
-
-def _create(path: Path, mode: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 MAX_JSON_BYTES = 1_000_000

@@ -98,11 +98,6 @@ class _Refused(Exception):
         self.problem = problem
 
 
-def _string(node: yaml.Node) -> Any:
-    """Every scalar is a string, as the format says."""
-    return str(node.value)
-
-
 def _typed(node: yaml.Node) -> Any:
     """A scalar by the core schema of YAML 1.2. What JSON cannot express stays a string."""
     text = str(node.value)
@@ -120,8 +115,8 @@ def _typed(node: yaml.Node) -> Any:
     return text
 
 
-def _load(text: str, scalar: Scalar = _string) -> tuple[dict[str, Any], tuple[Problem, ...]]:
-    """Parse the front matter."""
+def _load(text: str, scalar: Scalar = lambda node: str(node.value)) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+    """Parse the front matter. By default every scalar is a string, as the format says."""
     if len(text.encode()) > MAX_FRONT_MATTER_BYTES:
         return {}, (error(FILE, "the front matter is larger than 64 kB", "move the text below it"),)
     try:
@@ -203,7 +198,8 @@ def _check(front: Mapping[str, Any], folder_name: str) -> tuple[Problem, ...]:
 def _name_problems(front: Mapping[str, Any], folder_name: str) -> list[Problem]:
     where = f"{FILE}: name"
     name = front.get("name")
-    rule = f"use 1 to {MAX_NAME} lowercase letters, digits and single hyphens, such as {_suggestion(folder_name)}"
+    suggestion = re.sub(r"[^a-z0-9]+", "-", folder_name.lower()).strip("-")[:MAX_NAME].strip("-") or "my-skill"
+    rule = f"use 1 to {MAX_NAME} lowercase letters, digits and single hyphens, such as {suggestion}"
     if name is None:
         return [error(where, "is missing", rule)]
     if not isinstance(name, str):
@@ -215,11 +211,6 @@ def _name_problems(front: Mapping[str, Any], folder_name: str) -> list[Problem]:
     if folder_name and name != folder_name:
         return [warning(where, f"differs from the folder's name {short(folder_name)}", "give both the same name")]
     return []
-
-
-def _suggestion(folder_name: str) -> str:
-    made = re.sub(r"[^a-z0-9]+", "-", folder_name.lower()).strip("-")[:MAX_NAME].strip("-")
-    return made or "my-skill"
 
 
 def _description_problems(front: Mapping[str, Any]) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -354,9 +354,10 @@ def _closest_alternative(branches: list[list[ValidationError]], path: Path, valu
     """No alternative matches: the types that do, if only the type is wrong, or the first error of the closest one."""
     types = [_wrong_type(branch, path) for branch in branches]
     if all(types):
-        return SchemaError(
-            path=path, message=_type_message(_at(value, path), [name for each in types for name in each])
-        )
+        names = [f'"{name}"' for name in dict.fromkeys(name for each in types for name in each)]
+        plural = "s" if len(names) > 1 else ""
+        message = f"{short(_at(value, path))} is not of type{plural} {', '.join(names)}"
+        return SchemaError(path=path, message=message)
     closest = min((branch for branch in branches if branch), key=_distance, default=[])
     for error in closest:
         first = describe(error, value, schema)[0]
@@ -375,8 +376,3 @@ def _distance(branch: list[ValidationError]) -> tuple[int, int]:
     """A wrong type or constant says more than a missing property: another alternative was meant."""
     far = sum(isinstance(error.kind, Kind.Type | Kind.Constant) for error in branch)
     return far, len(branch)
-
-
-def _type_message(item: Json, types: Iterable[str]) -> str:
-    names = [f'"{name}"' for name in dict.fromkeys(types)]
-    return f"{short(item)} is not of type{'s' if len(names) > 1 else ''} {', '.join(names)}"

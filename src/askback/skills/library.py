@@ -88,22 +88,19 @@ class Library:
 
     def package(self, digest: str) -> SkillPackage:
         """A stored package. It is read, and compared with its digest, once in the life of a program."""
-        known = self.cached(digest)
-        if known is None:
-            known = self._read[digest] = self._verified(digest)
-        return known
+        if (known := self.cached(digest)) is not None:
+            return known
+        if self._archives is not None and _DIGEST.fullmatch(digest) and not (self._packages / digest).is_dir():
+            # Another machine may have stored it.
+            with _writing(self._packages):
+                self._fetch(self._archives, digest)
+        package = self._read[digest] = self._verified(digest)
+        return package
 
     def cached(self, digest: str) -> SkillPackage | None:
         """None if it has not been read, or somebody has removed it since."""
         known = self._read.get(digest)
         return known if known is not None and known.folder.is_dir() else None
-
-    def _verified(self, digest: str) -> SkillPackage:
-        """Fetches the package if another machine has stored it."""
-        if self._archives is not None and _DIGEST.fullmatch(digest) and not (self._packages / digest).is_dir():
-            with _writing(self._packages):
-                self._fetch(self._archives, digest)
-        return self._verified_here(digest)
 
     def _fetch(self, archives: PackageArchives, digest: str) -> None:
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
@@ -115,7 +112,7 @@ class Library:
             self._put(folder, digest)
         archives.mark_stored(digest)
 
-    def _verified_here(self, digest: str) -> SkillPackage:
+    def _verified(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
         if not _DIGEST.fullmatch(digest) or not folder.is_dir():
             message = f"package {digest[:12]} is not stored here; install the skill again"
@@ -152,14 +149,15 @@ class Library:
             raise Unavailable(RefusalCode.SKILL_DAMAGED, "the skill was changed or damaged; start the run again")
         return package
 
-    def keep(self, skill: SkillPackage | Path) -> SkillPackage:
+    def store(self, skill: SkillPackage | Path) -> SkillPackage:
         """Store a copy of a package for the runs that use it. Idempotent."""
-        kept = self._keep(read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill)
+        package = read_package(skill, None, self._config_names) if isinstance(skill, Path) else skill
+        stored = self._store_here(package)
         if self._archives is not None:
-            self._archives.store(kept)
-        return kept
+            self._archives.store(stored)
+        return stored
 
-    def _keep(self, package: SkillPackage) -> SkillPackage:
+    def _store_here(self, package: SkillPackage) -> SkillPackage:
         if (self._packages / package.digest).is_dir():
             with suppress(AskbackError):
                 return self.package(package.digest)
@@ -183,7 +181,7 @@ class Library:
         target = self._packages / digest
         with locked(self._skills / ".lock"):
             try:
-                self._verified_here(digest)
+                self._verified(digest)
             except AskbackError:
                 if target.exists():
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
@@ -205,11 +203,11 @@ class Library:
         `checkpoint` raises if the caller is gone; nothing is installed then.
         """
         if is_kind(path, Path.is_dir):
-            package = self.keep(path)
+            package = self.store(path)
         elif is_kind(path, Path.is_file):
-            package = self._keep_zip(path, checkpoint)
+            package = self._store_zip(path, checkpoint)
         elif str(path) == DEMO.name:
-            package = self.keep(DEMO)
+            package = self.store(DEMO)
         else:
             message = f"there is no file or folder {path}; name a zip or the folder that contains {FILE}"
             raise NotFound(RefusalCode.SKILL_NOT_FOUND, message)
@@ -219,10 +217,10 @@ class Library:
             versions[:] = [*others, InstalledVersion(version=package.version, digest=package.digest)]
         return package
 
-    def _keep_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
+    def _store_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
         with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
             folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint, self._config_names)
-            return self.keep(read_package(folder, path.name, self._config_names))
+            return self.store(read_package(folder, path.name, self._config_names))
 
     def remove(self, skill_id: str) -> None:
         """Remove a skill from the list. Its packages stay for the runs that use them."""
@@ -284,11 +282,15 @@ class Library:
         """
         place = self._place(name, paths=paths)
         if place is None:
-            return self._listed_as(name, paths=paths)
+            # The id of a skill may differ from the name of its folder.
+            for listed in self.in_folders():
+                if listed.id == name and listed.package is not None:
+                    return listed.package
+            raise self._unknown(name, paths=paths)
         return self.package(place) if isinstance(place, str) else self._in(place, paths=paths)
 
     def find_cached(self, name: str, *, paths: bool = True) -> SkillPackage | None:
-        """`keep(find(name))` if no file has to be read for it, else None. For callers who must not block.
+        """`store(find(name))` if no file has to be read for it, else None. For callers who must not block.
 
         Works for installed skills and small folders that were used before.
         """
@@ -303,7 +305,7 @@ class Library:
 
     def _place(self, name: str, *, paths: bool) -> str | Path | None:
         """The digest of an installed skill, or a skill's folder."""
-        if paths and _is_path(name):
+        if paths and (name in (".", "..") or "/" in name or os.sep in name):
             return _folder_at(Path(name))
         if versions := self._versions(name):
             return versions[-1].digest
@@ -323,13 +325,6 @@ class Library:
             if known is not None:
                 return known.moved(resolved)
         return read_package(folder, None if paths else folder.name, self._config_names)
-
-    def _listed_as(self, skill_id: str, *, paths: bool) -> SkillPackage:
-        """Find a skill in the skill folders by its id, which may differ from the name of its folder."""
-        for listed in self.in_folders():
-            if listed.id == skill_id and listed.package is not None:
-                return listed.package
-        raise self._unknown(skill_id, paths=paths)
 
     def _unknown(self, name: str, *, paths: bool) -> NotFound:
         known = sorted({each.id for each in self.installed()} | {each.id for each in self.in_folders()})
@@ -358,10 +353,6 @@ def _folder_at(path: Path) -> Path:
         message = f"{path} is a file; name the folder of a skill, or install a zip with `askback skills install`"
         raise Invalid(RefusalCode.SKILL_INVALID, message)
     raise NotFound(RefusalCode.SKILL_NOT_FOUND, f"there is no folder {path}; name the folder that contains {FILE}")
-
-
-def _is_path(name: str) -> bool:
-    return name in (".", "..") or "/" in name or os.sep in name
 
 
 def _skill_folders(place: Path) -> list[Path]:

@@ -5,7 +5,7 @@ One pass reports all problems, each with a fix. A plain Agent Skills folder is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -241,7 +241,10 @@ class _Reading:
             self._problems.extend(problems)
             if schema is not None:
                 documents[key], checkers[key] = schema
-            uses += _schema_uses(key, document, documents.get(key))
+            if key == "output":
+                uses += schema_uses(OUTPUT, file_keywords(document))
+            elif key == "input":
+                uses += schema_uses(INPUT, input_keywords(document, documents.get(key)))
         return _Schemas(documents=documents, checkers=checkers, field_uses=tuple(uses))
 
 
@@ -257,7 +260,8 @@ def _schema(
         return None, tuple(_schema_problem(place, text) for text in invalid.problems)
     if key == "output":
         return (document, checker), type_problems(place, document)
-    if "object" not in _types_of(document):
+    types = document.get("type", "object")
+    if "object" not in (types if isinstance(types, list) else [types]):
         return None, (error(f"{place}: type", f"{key} must be an object", 'write "type": "object"'),)
     if key == "parameter":
         return (document, checker), source_problems(place, document)
@@ -267,18 +271,6 @@ def _schema(
     marked = with_default_files(document, by_default=files_by_default)
     paths = with_files_as_paths(marked)
     return (marked, checker if paths is document else compile_schema(paths, place)), problems
-
-
-def _schema_uses(key: str, document: Any, used: Any) -> Iterator[FieldUse]:
-    if key == "output":
-        yield from schema_uses(OUTPUT, file_keywords(document))
-    elif key == "input":
-        yield from schema_uses(INPUT, input_keywords(document, used))
-
-
-def _types_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    types = document.get("type", "object")
-    return (types,) if isinstance(types, str) else tuple(types) if isinstance(types, list) else ()
 
 
 def _schema_problem(place: str, text: str) -> Problem:

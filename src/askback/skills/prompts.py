@@ -198,7 +198,7 @@ def _asking(*, ask_tool: bool) -> str:
         "`choice`, `confirm`, or `secret` for an answer that stays hidden), `options`, `default`, `context` and "
         "`response_schema` (a JSON Schema: a scalar, or an object of scalars). "
         "If you need to know several things, ask them at once, as one form:\n\n"
-        f"{_fenced_line(_FORM)}\n\n"
+        f"```json\n{json.dumps(_FORM, ensure_ascii=False)}\n```\n\n"
         f"{by_tool if ask_tool else ''}"
         f"{'Otherwise the' if ask_tool else 'The'} answer is the next message that you get, in the same session. Then "
         "continue the work."
@@ -269,10 +269,6 @@ def repair_prompt(package: SkillPackage, problems: Sequence[str], mode: Mode) ->
         f"{alone}Send the whole result again, corrected.\n\n"
         f"{_finishing(package.output_schema, package.checkers.get('output'))}\n"
     )
-
-
-def _fenced_line(value: Json) -> str:
-    return f"```json\n{json.dumps(value, ensure_ascii=False)}\n```"
 
 
 def _fenced(value: Json) -> str:

@@ -36,15 +36,15 @@ def _entries(closed: Sequence[Interaction]) -> list[str]:
     newest, earlier = _entry(closed[-1]), [_entry(each) for each in closed[:-1]]
     if sum(map(len, earlier)) <= MAX_TRANSCRIPT_CHARS:
         return [*earlier, newest]
-    kept, room = [newest], MAX_TRANSCRIPT_CHARS
+    shown, room = [newest], MAX_TRANSCRIPT_CHARS
     for number, each in reversed(list(enumerate(closed[:-1], start=1))):
         entry = _entry(each, MAX_EARLIER_CHARS)
         room -= len(entry)
         if room < 0:
-            kept.append(f"(The first {number} questions are left out here: the transcript is too long.)")
+            shown.append(f"(The first {number} questions are left out here: the transcript is too long.)")
             break
-        kept.append(entry)
-    return kept[::-1]
+        shown.append(entry)
+    return shown[::-1]
 
 
 def _entry(interaction: Interaction, limit: int | None = None) -> str:
@@ -107,10 +107,6 @@ def unanswered(interaction: Interaction) -> str:
 
 
 def data_block(tag: str, value: Json) -> str:
-    """A value as JSON between tags."""
-    return f"<{tag}>\n{_untagged(indented(value), tag)}\n</{tag}>"
-
-
-def _untagged(text: str, tag: str) -> str:
-    """JSON in which no text looks like the tag around it. The escapes mean the same to a JSON parser."""
-    return text.replace("</", "<\\/").replace(f"<{tag}>", f"\\u003c{tag}>")
+    """A value as JSON between tags. No text in it looks like a tag: the escapes mean the same to a JSON parser."""
+    text = indented(value).replace("</", "<\\/").replace(f"<{tag}>", f"\\u003c{tag}>")
+    return f"<{tag}>\n{text}\n</{tag}>"

@@ -183,7 +183,7 @@ class Sharing:
 
     def _store_package(self, digest: str) -> None:
         with _leaving_out_damaged():
-            self._library.keep(self._library.package(digest))
+            self._library.store(self._library.package(digest))
 
     def _store_uploaded(self, run: Run, workspace: Workspace) -> None:
         with _leaving_out_damaged():

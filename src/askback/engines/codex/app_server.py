@@ -185,7 +185,10 @@ class AppServerConversation:
     def _fail(self, message: str, error: Mapping[str, Any], code: ErrorCode | None = None) -> Iterator[EngineEvent]:
         words = _words(error) or self._trouble or "it did not say why"
         kind = _CAPITAL.sub(r" \1", text_at(error, "codexErrorInfo"))
-        code = code or failure_of_status(_status(error), f"{words}\n{kind}")
+        # The HTTP status is nested under the kind of error.
+        kinds = object_at(error, "codexErrorInfo").values()
+        status = next((count_at(each, "httpStatusCode") for each in kinds if isinstance(each, dict)), 0)
+        code = code or failure_of_status(status, f"{words}\n{kind}")
         self._broke = TurnFailed(code=code, message=message, detail=as_detail(words))
         self._is_open = False
         yield TurnOver()
@@ -230,12 +233,6 @@ def _renamed(value: Mapping[str, Any]) -> dict[str, Any]:
 def _words(error: Mapping[str, Any]) -> str:
     words = (text_at(error, "message"), text_at(error, "additionalDetails"))
     return "\n".join(each for each in words if each)
-
-
-def _status(error: Mapping[str, Any]) -> int:
-    """The HTTP status of the error, or 0. It is nested under the kind of error."""
-    kinds = object_at(error, "codexErrorInfo").values()
-    return next((count_at(kind, "httpStatusCode") for kind in kinds if isinstance(kind, dict)), 0)
 
 
 def _sign_in(line: JsonRpcChannel, api_key: str | None, method: str, params: Mapping[str, Json]) -> Send:

@@ -114,7 +114,7 @@ class Gemini(Engine):
         return GeminiParser(resuming=turn.handle is not None)
 
     def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
-        """Gemini keeps sessions by a short name of the working directory."""
+        """Gemini finds sessions by a short name of the working directory."""
         named = (".gemini/projects.json", ".gemini/*/*/.project_root")
         return SessionMove(rewritten=dict.fromkeys(named, (old_cwd, new_cwd)))
 
