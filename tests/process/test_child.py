@@ -255,7 +255,7 @@ def test_a_start_for_which_there_are_too_few_files_leaves_none_open(
         async with spawning(kind) as spawner:
             opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
             limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-            for stdin in (b"text", Pipe.KEPT):
+            for stdin in (b"text", Pipe.OPEN):
                 for room in range(1, 6):
                     resource.setrlimit(resource.RLIMIT_NOFILE, (_next_fd() + room, limits[1]))
                     try:

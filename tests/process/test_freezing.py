@@ -19,7 +19,7 @@ from askback.process.guardian.client import Guardian, available
 from askback.process.guardian.delegation import Delegation, delegation
 from askback.process.isolation import IsolationLevel
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 from askback.process.spawn_direct import Direct
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
@@ -87,7 +87,7 @@ class Ways:
 
     def spawner(self) -> Spawner:
         if self.kind == "sandbox":
-            return Sandboxed(Guardian(), hide=hidden(homes=[self.folder / "home"], private=[self.folder / "data"]))
+            return Sandboxed(Guardian(), hide=deny_list(homes=[self.folder / "home"], private=[self.folder / "data"]))
         if self.kind == "group":
             self._groups = delegation(controllers=frozenset())
             if not self._groups.usable:
@@ -105,7 +105,7 @@ class Ways:
                     pytest.skip("no sandbox here")
                 argv = [sys.executable, "-I", "-S", "-c", code]
                 request = SpawnRequest(
-                    argv=argv, env={}, cwd=own, limits=LIMITS, writable=(own,), readable=READABLE, stdin=Pipe.KEPT
+                    argv=argv, env={}, cwd=own, limits=LIMITS, writable=(own,), readable=READABLE, stdin=Pipe.OPEN
                 )
                 child = await spawner.start(request)
                 yield child

@@ -39,8 +39,8 @@ async def guarding() -> AsyncIterator[Guardian]:
         await guardian.close()
 
 
-def request(argv: Sequence[str], cwd: Path, *keep_fds: int, env: dict[str, str] | None = None) -> SpawnRequest:
-    return SpawnRequest(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, keep_fds=keep_fds)
+def request(argv: Sequence[str], cwd: Path, *pass_fds: int, env: dict[str, str] | None = None) -> SpawnRequest:
+    return SpawnRequest(argv=argv, env=env or {"PATH": "/usr/bin:/bin"}, cwd=cwd, limits=LIMITS, pass_fds=pass_fds)
 
 
 def python(code: str) -> list[str]:

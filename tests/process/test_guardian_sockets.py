@@ -21,7 +21,7 @@ from hostile import children, is_alive, within
 
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian import messages
-from askback.process.guardian.client import Guardian, _KeptProcess, _request_file, available
+from askback.process.guardian.client import Guardian, _GuardedProcess, _request_file, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="no guardian on this system")
 
@@ -65,7 +65,7 @@ def test_the_end_of_a_tree_is_known_at_once_though_its_keeper_never_read_the_req
 
     async def main() -> None:
         ours, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = _KeptProcess("1", ours, Guardian())
+        process = _GuardedProcess("1", ours, Guardian())
         ending = asyncio.create_task(process.end("", grace_sec=600, lock=None))
         while not await asyncio.to_thread(_has_packet, keeper):
             await asyncio.sleep(0)

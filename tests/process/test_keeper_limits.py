@@ -33,7 +33,7 @@ from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 BOMB = '''
 import resource, sys, threading, time
 while resource.getrlimit(resource.RLIMIT_NPROC)[0] != 64:
@@ -51,7 +51,7 @@ async def main():
         folder = Path(name)
         own = folder / "data" / "own"
         own.mkdir(parents=True)
-        hide = hidden(homes=[folder / "home"], private=[folder / "data"])
+        hide = deny_list(homes=[folder / "home"], private=[folder / "data"])
         spawner = Sandboxed(Guardian(), hide=hide, show=(), share=(), networks=())
         isolation = await spawner.isolation()
         print(isolation.level, (await spawner.enforcement()).means["processes"], flush=True)

@@ -19,7 +19,7 @@ from askback.process.child import Child, NotStarted, OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian, available
 from askback.process.isolation import Isolation, IsolationLevel
 from askback.process.sandbox.bubblewrap import Bubblewrap, Sandboxed
-from askback.process.sandbox.visibility import Hidden, hidden
+from askback.process.sandbox.visibility import DenyList, deny_list
 from askback.process.streams import Line
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
@@ -30,10 +30,10 @@ from pathlib import Path
 from askback.process.child import OutputLimits, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 async def main():
     folder = Path(sys.argv[1])
-    spawner = Sandboxed(Guardian(), hide=hidden(homes=[folder / "home"], private=[folder / "data"]))
+    spawner = Sandboxed(Guardian(), hide=deny_list(homes=[folder / "home"], private=[folder / "data"]))
     limits = OutputLimits(line_bytes=1000, turn_bytes=1000)
     argv = json.loads(sys.argv[2])
     await spawner.start(SpawnRequest(argv=argv, env={}, cwd=folder / "data/own", limits=limits, writable=(folder / "data/own",)))
@@ -58,8 +58,8 @@ class Place:
         self.own.mkdir()
 
     @property
-    def hide(self) -> Hidden:
-        return hidden(homes=[self.home], private=[self.folder / "data"])
+    def hide(self) -> DenyList:
+        return deny_list(homes=[self.home], private=[self.folder / "data"])
 
     @asynccontextmanager
     async def spawning(self) -> AsyncIterator[Sandboxed]:
@@ -271,7 +271,7 @@ def test_a_program_that_was_upgraded_is_seen_where_it_lies_now(tmp_path: Path) -
     for version in ("1.0", "1.1"):
         (home / "cellar" / version / "bin").mkdir(parents=True)
         (home / "cellar" / version / "bin" / "tool").touch(mode=0o700)
-    bubblewrap = Bubblewrap(program="bwrap", hide=hidden(homes=[home], private=[tmp_path / "data"]))
+    bubblewrap = Bubblewrap(program="bwrap", hide=deny_list(homes=[home], private=[tmp_path / "data"]))
     request = SpawnRequest(argv=["tool"], env={"PATH": str(home / "bin")}, cwd=tmp_path, limits=LIMITS)
     for version in ("1.0", "1.1"):
         (home / "bin" / "tool").unlink(missing_ok=True)

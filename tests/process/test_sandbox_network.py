@@ -22,7 +22,7 @@ from askback.process.guardian.client import Guardian
 from askback.process.isolation import Network
 from askback.process.sandbox import network_program
 from askback.process.sandbox.bubblewrap import PROGRAM, Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 from support.data_folder import World, run_async
 from support.processes import parent, running
 
@@ -34,7 +34,7 @@ def _works(network: Network) -> str | None:
     """None if such a network is available."""
 
     async def main() -> str | None:
-        spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[network])
+        spawner = Sandboxed(Guardian(), hide=deny_list(homes=[], private=[]), networks=[network])
         try:
             isolation = await spawner.isolation()
             return isolation.why_not_more or isolation.no_network.get(network)
@@ -169,7 +169,7 @@ def test_nothing_of_an_engine_or_its_network_outlives_it(tmp_path: Path, kind: s
     assert kind in HOSTILE
 
     async def main() -> None:
-        spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[Network.NO_LOOPBACK])
+        spawner = Sandboxed(Guardian(), hide=deny_list(homes=[], private=[]), networks=[Network.NO_LOOPBACK])
         if reason := (await spawner.isolation()).no_network:
             await spawner.close()
             pytest.skip(f"no such network here: {reason}")
@@ -197,7 +197,7 @@ def test_the_program_inside_is_asked_to_end_before_its_network_goes(tmp_path: Pa
     script = "trap 'echo asked > asked; exit 7' TERM; echo > ready; while :; do sleep 0.01; done"
 
     async def main() -> None:
-        spawner = Sandboxed(Guardian(), hide=hidden(homes=[], private=[]), networks=[network])
+        spawner = Sandboxed(Guardian(), hide=deny_list(homes=[], private=[]), networks=[network])
         request = SpawnRequest(
             argv=("sh", "-c", script),
             env={"PATH": "/usr/bin:/bin"},

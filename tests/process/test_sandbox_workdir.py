@@ -13,7 +13,7 @@ from askback.process.child import FolderRefused, Printed, call
 from askback.process.guardian.client import Guardian, available
 from askback.process.isolation import IsolationLevel
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 from support.repositories import contents, git, repository
 
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.com")
@@ -32,7 +32,7 @@ class Place:
         for secret in (self.home / ".ssh/id", self.home / "code/secret", folder / "data/token"):
             secret.parent.mkdir(exist_ok=True)
             secret.write_text("secret")
-        self._hide = hidden(homes=[self.home], private=[folder / "data", self.settings])
+        self._hide = deny_list(homes=[self.home], private=[folder / "data", self.settings])
 
     def run(self, script: str) -> Printed:
         async def main() -> Printed:

@@ -42,8 +42,8 @@ CHILDREN = {
 }
 
 
-async def start(argv: list[str], env: dict[str, str], cwd: Path, *keep_fds: int) -> Child:
-    return await Direct().start(SpawnRequest(argv=argv, env=env, cwd=cwd, limits=LIMITS, keep_fds=keep_fds))
+async def start(argv: list[str], env: dict[str, str], cwd: Path, *pass_fds: int) -> Child:
+    return await Direct().start(SpawnRequest(argv=argv, env=env, cwd=cwd, limits=LIMITS, pass_fds=pass_fds))
 
 
 async def until_ready(folder: Path) -> None:

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.process.sandbox.visibility import Hidden, closed_to_others, hidden, installation, siblings, whole_homes
+from askback.process.sandbox.visibility import (
+    DenyList,
+    closed_to_others,
+    deny_list,
+    installation,
+    siblings,
+    whole_homes,
+)
 
 NAMES = st.sampled_from(["bin", "lib", "node_modules", "tool", "home", "data", "user", ".ssh", ".local", "sbin"])
 PLACES = st.lists(NAMES, min_size=0, max_size=4).map(tuple)
@@ -49,7 +56,7 @@ def test_whatever_is_shown_holds_no_secret(
         path = root.joinpath(*program, "agent")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n")
-        hide = hidden(homes=[user], private=[own])
+        hide = deny_list(homes=[user], private=[own])
         folders = ":".join(str(root.joinpath(*each)) for each in search)
         secrets = [user / ".netrc", user / ".ssh" / "id_rsa", own / "token"]
         shown = {each.resolve() for each in installation(hide, str(path), folders)}
@@ -64,20 +71,20 @@ def test_whatever_is_shown_holds_no_secret(
     "folder", ["/", "/tmp", "/var/tmp", "/home", str(Path("/home", "anybody")), "/root", "/srv", "/mnt", "/run/user"]
 )
 def test_a_folder_that_many_share_is_never_shown(folder: str) -> None:
-    hide = hidden(homes=[Path("/root")], private=[Path("/var/lib/askback")])
+    hide = deny_list(homes=[Path("/root")], private=[Path("/var/lib/askback")])
     assert not hide.may_show(Path(folder))
     assert Path(folder) not in siblings(hide, Path(folder, "agent"))
 
 
 def test_a_home_that_is_part_of_the_system_hides_nothing_of_it() -> None:
-    hide = hidden(homes=[Path("/usr/sbin"), Path("/"), Path("/usr"), Path("/homes/user")], private=[])
+    hide = deny_list(homes=[Path("/usr/sbin"), Path("/"), Path("/usr"), Path("/homes/user")], private=[])
     assert hide.homes == (Path("/homes/user"),)
 
 
 def test_doctor_can_name_the_homes_that_a_search_path_names(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
-    hide = Hidden(homes=(home.resolve(),), private=())
+    hide = DenyList(homes=(home.resolve(),), private=())
     assert whole_homes(hide, str(home / "bin" / "agent"), str(home / "bin")) == []
     assert whole_homes(hide, str(home / "bin" / "agent"), str(home)) == [home.resolve()]
     assert whole_homes(hide, str(home / "agent"), "") == [home.resolve()]
@@ -98,6 +105,6 @@ def test_what_other_users_may_not_read_is_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_entered_is_as_if_it_were_not_there() -> None:
-    hide = hidden(homes=[], private=[])
+    hide = deny_list(homes=[], private=[])
     assert siblings(hide, Path("/proc/1/root-of-nobody/bin/agent")) == set()
     assert not hide.may_show(Path("/proc/self/fd/nothing/at/all"))

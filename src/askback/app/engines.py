@@ -18,7 +18,7 @@ from askback.process.guardian.client import Guardian
 from askback.process.guardian.delegation import delegation
 from askback.process.isolation import NO_SANDBOX, Isolation, IsolationLevel, Network, ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed, homes_of_users
-from askback.process.sandbox.visibility import Hidden, hidden
+from askback.process.sandbox.visibility import DenyList, deny_list
 from askback.process.spawn_direct import Direct
 from askback.settings.environment import engine_environment, secret_values, user_home
 from askback.settings.model import Settings
@@ -44,7 +44,7 @@ def make_spawner(settings: Settings) -> Spawner:
     )
 
 
-def hidden_from_engines(settings: Settings) -> Hidden:
+def hidden_from_engines(settings: Settings) -> DenyList:
     """What a sandbox never shows to an engine."""
     homes = {*homes_of_users(user_home()), *settings.skills_dir}
     homes |= {engine.home for engine in settings.engines.values() if engine.home is not None}
@@ -55,11 +55,11 @@ def hidden_from_engines(settings: Settings) -> Hidden:
         *settings.sources,
         *credential_files(settings),
     ]
-    return hidden(homes=homes, private=private)
+    return deny_list(homes=homes, private=private)
 
 
 def make_workdirs(settings: Settings) -> Workdirs:
-    homes = hidden(homes=homes_of_users(user_home()), private=()).homes
+    homes = deny_list(homes=homes_of_users(user_home()), private=()).homes
     own_folders = [settings.runs, *shared_folder(settings)]
     return Workdirs(allowed=settings.workdirs, data_dir=settings.data_dir, homes=homes, own_folders=own_folders)
 

@@ -31,7 +31,7 @@ STDERR = "stderr"
 class Pipe(Enum):
     """For a resident process: its standard input stays open, and `send` writes to it."""
 
-    KEPT = "kept"
+    OPEN = "open"
 
 
 OnLine = Callable[[str, Line], Awaitable[None]]
@@ -65,7 +65,7 @@ class SpawnRequest:
     limits: OutputLimits
     stdin: bytes | Pipe | None = None
     """The content of its standard input, which it cannot change."""
-    keep_fds: Sequence[int] = ()
+    pass_fds: Sequence[int] = ()
     """Open files that it gets besides its three streams."""
     writable: Sequence[Path] = ()
     """The folders that it needs to write to; in a sandbox there are no others."""
@@ -132,7 +132,7 @@ class ProcessHandle(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the program was ended because its keeper was killed, or because the lease was over."""
+        """Whether the program was ended because its keeper was killed or the lease was over, not by itself or by us."""
 
     @property
     def expired(self) -> bool:
@@ -140,7 +140,7 @@ class ProcessHandle(Protocol):
 
     @property
     def breach(self) -> Breach | None:
-        """The limit for which it was killed."""
+        """The limit for which it was killed with all its descendants."""
 
     async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool: ...
 
@@ -184,7 +184,7 @@ class Child:
         self._printed = 0
 
     async def send(self, data: bytes) -> None:
-        """Write to a standard input of `Pipe.KEPT`. Does nothing once the program has exited."""
+        """Write to a standard input of `Pipe.OPEN`. Does nothing once the program has exited."""
         pipe = self._streams.stdin
         if pipe is None:
             raise ValueError("the standard input was not kept open")
@@ -242,24 +242,22 @@ class Child:
         """Whether a signal has suspended it."""
         return tree.is_stopped(self.identity.pid)
 
+    # The following are those of `ProcessHandle`.
+
     @property
     def gone(self) -> bool:
-        """Whether it has ended with all its descendants, as far as is known without a search."""
         return self._handle.gone
 
     @property
     def lost(self) -> bool:
-        """Whether it ended because its keeper was killed or the lease was over, not by itself or by us."""
         return self._handle.lost
 
     @property
     def expired(self) -> bool:
-        """Whether it was lost because the lease was over."""
         return self._handle.expired
 
     @property
     def breach(self) -> Breach | None:
-        """The limit for which it was killed with all its descendants."""
         return self._handle.breach
 
     def close(self) -> None:
@@ -330,14 +328,14 @@ async def call(
 async def _call(spawner: Starter, request: SpawnRequest, timeout_sec: float, mark: str) -> Printed | None:
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
 
-    async def keep(name: str, line: Line) -> None:
+    async def collect(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
 
     child = await spawner.start(request)
     code: int | None = None
     try:
         async with asyncio.timeout(timeout_sec):
-            code = await child.lines(keep)
+            code = await child.lines(collect)
     except TimeoutError:
         code = None
     finally:

@@ -60,7 +60,7 @@ def _popen(request: SpawnRequest, streams: Streams) -> subprocess.Popen[bytes]:
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        pass_fds=request.keep_fds,
+        pass_fds=request.pass_fds,
     )
 
 

@@ -167,7 +167,7 @@ class Line:
     dropped: bool = False
 
 
-_KEPT_OF_DROPPED = 200
+_PREVIEW_BYTES = 200
 
 
 class LineFramer:
@@ -195,7 +195,7 @@ class LineFramer:
             return
         self._buffer += part
         if len(self._buffer) > self._limit:
-            del self._buffer[_KEPT_OF_DROPPED:]
+            del self._buffer[_PREVIEW_BYTES:]
             self._dropping = True
 
     def _flush(self) -> Line:

@@ -81,20 +81,20 @@ class Tree:
         A turn that begins in the meantime has other processes, so it is not hit. Keepers are not killed: they see that
         their tree has ended, and report that.
         """
-        while living := await asyncio.to_thread(self._without_keepers):
+        while living := await asyncio.to_thread(self._family_without_keepers):
             if not await still_idle():
                 return
             descendants.signal_each(living, signal.SIGKILL)
             await asyncio.sleep(_POLL_SEC)
 
-    def _without_keepers(self) -> Family:
+    def _family_without_keepers(self) -> Family:
         return {pid: each for pid, each in self._family().items() if not _is_keeper(pid)}
 
     async def _wait_for_keeper(self) -> None:
         lock = _inode(self.lock)
         deadline = time.monotonic() + _KILL_SEC
         while lock is not None and time.monotonic() < deadline:
-            if not await asyncio.to_thread(_is_kept, lock):
+            if not await asyncio.to_thread(_has_keeper, lock):
                 return
             await asyncio.sleep(_POLL_SEC)
 
@@ -194,7 +194,7 @@ def _has_mark(pid: int, mark: str) -> bool:
     return f"{MARK}={mark}".encode() in environment.split(b"\0")
 
 
-def _is_kept(lock: tuple[int, int]) -> bool:
+def _has_keeper(lock: tuple[int, int]) -> bool:
     return any(_is_keeper(entry.pid) and _holds(entry.pid, lock) for entry in _table())
 
 

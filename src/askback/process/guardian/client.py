@@ -59,7 +59,7 @@ class Guardian:
         self._socket: socket.socket | None = None
         self._sending = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._handles: dict[str, _KeptProcess] = {}
+        self._handles: dict[str, _GuardedProcess] = {}
         self._boot_id = tree.boot_id()
         self._lease = Lease()
 
@@ -72,7 +72,7 @@ class Guardian:
         """Start a program.
 
         `wrapped`: its first processes create a sandbox, and get no SIGTERM. An argument `\\0` with a number then
-        stands for the file with that index in `keep_fds`.
+        stands for the file with that index in `pass_fds`.
         """
         for _ in range(_TRIES):
             try:
@@ -85,13 +85,13 @@ class Guardian:
                 await tree.Tree(mark=request.env.get(tree.MARK, "")).end(grace_sec=0)
         raise NotStarted(f"{request.argv[0]} cannot be started: its keeper was killed each time")
 
-    async def _start(self, request: SpawnRequest, streams: Streams, *, wrapped: bool) -> _KeptProcess:
+    async def _start(self, request: SpawnRequest, streams: Streams, *, wrapped: bool) -> _GuardedProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        handle = _KeptProcess(str(next(self._numbers)), ours, self)
+        handle = _GuardedProcess(str(next(self._numbers)), ours, self)
         self._handles[handle.name] = handle
         try:
             with theirs, _request_file(request, wrapped=wrapped) as file:
-                fds = (file, theirs.fileno(), *streams.theirs, *request.keep_fds)
+                fds = (file, theirs.fileno(), *streams.theirs, *request.pass_fds)
                 limits = int(request.resources.as_figures()["disk"])
                 handle.guardian_socket = await self._send(f"spawn {handle.name} {limits}", fds)
                 theirs.close()
@@ -130,9 +130,9 @@ class Guardian:
     def extend_lease(self, deadline: float) -> None:
         self._lease.extend(deadline)
         if self._socket is not None:
-            self._tell_lease(self._socket)
+            self._send_lease(self._socket)
 
-    def _tell_lease(self, connected: socket.socket) -> None:
+    def _send_lease(self, connected: socket.socket) -> None:
         """A guardian that has ended has ended its engines, and the next one learns the lease when it starts. One that does
         not read has not noticed the end of the lease either, and reads the next extension."""
         if self._lease.deadline is not None:
@@ -190,7 +190,7 @@ class Guardian:
                 pass_fds=(theirs.fileno(),),
             )
         self._socket = ours
-        self._tell_lease(ours)
+        self._send_lease(ours)
         asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet, ours)
         return ours
 
@@ -258,7 +258,7 @@ def _request_file(request: SpawnRequest, *, wrapped: bool) -> Iterator[int]:
         os.close(file)
 
 
-class _KeptProcess:
+class _GuardedProcess:
     """One program with its keeper."""
 
     identity: ProcessIdentity

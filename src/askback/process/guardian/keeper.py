@@ -155,10 +155,10 @@ class Keeper:
             if pid == self._engine:
                 code = os.waitstatus_to_exitcode(status)
                 if self._limit is None and self._kill_at == _NEVER:
-                    self._note_limit(self._watchdog.at_exit(code))
+                    self._record_limit(self._watchdog.at_exit(code))
                 self._reports.append(f"exit {code}")
         if self._limit is None and time.monotonic() >= self._watchdog.due:
-            self._note_limit(self._watchdog.check())
+            self._record_limit(self._watchdog.check())
         if self._reports:
             self._report()
         if time.monotonic() >= self._kill_at:
@@ -166,7 +166,7 @@ class Keeper:
             freeze_and_kill(lambda: descendants(os.getpid()))
         return False
 
-    def _note_limit(self, found: str | None) -> None:
+    def _record_limit(self, found: str | None) -> None:
         """Over a limit, the tree is killed at once: it would use even more before it reacts to SIGTERM."""
         if found is not None:
             self._limit = found

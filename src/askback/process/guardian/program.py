@@ -121,7 +121,7 @@ class Guardian:
         began = time.monotonic()
         ready = self._child_watcher.wait((self._askback.fileno(), self._idle_pids), self._pause(spare=spare))
         if self._idle_pids in ready:
-            self._note_idle()
+            self._record_idle()
         if self._askback.fileno() not in ready:
             # Only now: a packet that was not read yet may extend the lease.
             self._end_expired()
@@ -167,7 +167,7 @@ class Guardian:
         for file in files:
             os.close(file)
 
-    def _note_idle(self) -> None:
+    def _record_idle(self) -> None:
         pids = os.read(self._idle_pids, 4096)
         for place in range(0, len(pids), 4):
             keeper = self._keepers.get(int.from_bytes(pids[place : place + 4], "little"))

@@ -149,7 +149,7 @@ def _table_of_children() -> Callable[[int], Iterable[int]]:
     return lambda pid: table.get(pid, ())
 
 
-class Hidden:
+class UnlinkedFiles:
     """Usage that no walk finds: open files without a name, and the in-memory file systems of a sandbox."""
 
     def __init__(self, pids: Iterable[int]) -> None:

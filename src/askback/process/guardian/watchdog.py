@@ -12,7 +12,7 @@ import signal
 import time
 
 from askback.process.guardian.control_group import THREADS_PER_PROCESS, ControlGroup
-from askback.process.guardian.usage import Hidden, Processes, Walk, free_bytes, reaped_sec
+from askback.process.guardian.usage import Processes, UnlinkedFiles, Walk, free_bytes, reaped_sec
 
 FIRST_CHECK_SEC = 0.05
 CHECK_SEC = 0.2
@@ -152,8 +152,8 @@ class DiskWatch:
             return None
         if self._walk is None:
             self._walk = Walk(self._folders if self._max_bytes != _NEVER else ())
-            hidden = Hidden(pids)
-            self._nameless, self.in_memory = hidden.disk_bytes, hidden.memory_bytes
+            unlinked = UnlinkedFiles(pids)
+            self._nameless, self.in_memory = unlinked.disk_bytes, unlinked.memory_bytes
         walk = self._walk
         ended = walk.step(SLICE_SEC, self._max_bytes - self._nameless)
         now = time.monotonic()

@@ -23,7 +23,7 @@ from askback.process.child import Child, FolderRefused, NotStarted, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import Enforcement, Isolation, IsolationLevel, Network
 from askback.process.sandbox import system_calls, visibility
-from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, Hidden, both, closed_to_others, resolved, within
+from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, DenyList, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0
 _CLOSED_SEC = 60
@@ -54,7 +54,7 @@ class Sandboxed:
         self,
         guardian: Guardian,
         *,
-        hide: Hidden,
+        hide: DenyList,
         show: Sequence[Path] = (),
         share: Sequence[Path] = (),
         networks: Iterable[Network] = (),
@@ -153,7 +153,7 @@ class _InSandbox:
         if not self.bubblewrap.filters:
             return await self.guardian.start(request, wrapped=True)
         with system_calls.filter_file() as file:
-            return await self.guardian.start(replace(request, keep_fds=(*request.keep_fds, file)), wrapped=True)
+            return await self.guardian.start(replace(request, pass_fds=(*request.pass_fds, file)), wrapped=True)
 
 
 def homes_of_users(user_home: Path) -> set[Path]:
@@ -168,13 +168,13 @@ class Bubblewrap:
     """The options of a sandbox on this machine."""
 
     program: str
-    hide: Hidden
+    hide: DenyList
     show: tuple[Path, ...] = ()
     """Further files and folders to read, from the settings."""
     share: tuple[Path, ...] = ()
     """Further folders to write to, from the settings."""
     filters: bool = False
-    """Whether some system calls are refused. The filter is the last file in `keep_fds`."""
+    """Whether some system calls are refused. The filter is the last file in `pass_fds`."""
 
     def wrap(self, request: SpawnRequest) -> SpawnRequest:
         """The same program inside a sandbox."""
@@ -189,7 +189,7 @@ class Bubblewrap:
         own = tuple(_binds("--bind", (part for each in request.writable for part in both(each))))
         own += tuple(self._workdir(request.workdir))
         # The guardian replaces this argument by the number of the file.
-        seccomp = ("--seccomp", f"\0{len(request.keep_fds)}") if self.filters else ()
+        seccomp = ("--seccomp", f"\0{len(request.pass_fds)}") if self.filters else ()
         # The root is a file system in memory. It becomes read-only once everything is mounted.
         options = (*view, *own, *seccomp, "--remount-ro", "/", "--chdir", str(request.cwd))
         argv = (*_network_program(request.network), self.program, *options, "--", *request.argv)
@@ -276,7 +276,7 @@ def _guarded(workdir: Path) -> frozenset[Path]:
 
 
 @lru_cache(maxsize=256)
-def _shown(hide: Hidden, program: str, _lies_at: Path, search: str, readable: frozenset[Path]) -> frozenset[Path]:
+def _shown(hide: DenyList, program: str, _lies_at: Path, search: str, readable: frozenset[Path]) -> frozenset[Path]:
     """Cached for each engine until its program moves: following so many links is slow."""
     shown = visibility.installation(hide, program, search)
     for named in (part for each in readable for part in both(each)):

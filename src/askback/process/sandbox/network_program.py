@@ -130,10 +130,10 @@ def _end_as(status: int, helper: int, alive: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status) & 255)
 
 
-def _close_files_except(*kept: int) -> None:
+def _close_files_except(*files: int) -> None:
     """Files for the command, such as the lock of its turn, must not stay open here."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) > 2 and int(name) not in kept:
+        if int(name) > 2 and int(name) not in files:
             try:
                 os.close(int(name))
             except OSError:

@@ -1,6 +1,6 @@
 """Which files of this machine a sandbox shows: the system folders, and the installation of a program.
 
-Everything else is absent. `Hidden.may_show` is the rule for files outside the system folders.
+Everything else is absent. `DenyList.may_show` is the rule for files outside the system folders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hidden:
+class DenyList:
     """What no sandbox may show. All paths are absolute and without links."""
 
     homes: tuple[Path, ...]
@@ -63,17 +63,17 @@ class Hidden:
         return folder in self.homes or folder.parent in _FOLDERS_OF_HOMES
 
 
-def hidden(*, homes: Iterable[Path], private: Iterable[Path]) -> Hidden:
+def deny_list(*, homes: Iterable[Path], private: Iterable[Path]) -> DenyList:
     """Ignores homes that are part of the system: the user `daemon` has `/usr/sbin`."""
     real = {resolved(home) for home in homes}
     part_of_system = (*SYSTEM, ETC, Path("/usr/bin"), Path("/usr/sbin"), Path("/usr/lib"))
-    return Hidden(
+    return DenyList(
         homes=tuple(sorted(home for home in real if not any(each.is_relative_to(home) for each in part_of_system))),
         private=tuple(sorted({resolved(path) for path in private})),
     )
 
 
-def installation(hide: Hidden, program: str, search: str) -> set[Path]:
+def installation(hide: DenyList, program: str, search: str) -> set[Path]:
     """A program with the files installed beside it, its interpreter, and the folders of its search path."""
     found = {_PACKAGE}
     for path in both(Path(program)):
@@ -87,7 +87,7 @@ def installation(hide: Hidden, program: str, search: str) -> set[Path]:
     return found
 
 
-def siblings(hide: Hidden, program: Path) -> set[Path]:
+def siblings(hide: DenyList, program: Path) -> set[Path]:
     """A program and what was installed next to it, as far as it may be shown."""
     return {each for each in (program, *_siblings(program)) if hide.may_show(each)}
 
@@ -97,7 +97,7 @@ def certificates(env: Mapping[str, str]) -> list[Path]:
     return [Path(env[name]) for name in _CERTIFICATES if env.get(name, "").startswith("/")]
 
 
-def whole_homes(hide: Hidden, program: str, search: str) -> list[Path]:
+def whole_homes(hide: DenyList, program: str, search: str) -> list[Path]:
     """The homes that the program's folder or the search path would show as a whole, if that were allowed."""
     folders = {Path(folder) for folder in search.split(os.pathsep) if folder.startswith("/")}
     folders |= {path.parent for path in both(Path(program))}
