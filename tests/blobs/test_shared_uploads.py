@@ -26,7 +26,7 @@ def servers(tmp_path: Path, open_store: OpenStore) -> tuple[SharedUploads, Share
 
 def test_an_upload_of_one_server_is_found_on_another(servers: tuple[SharedUploads, SharedUploads]) -> None:
     one, two = servers
-    kept = one.keep(NAME, io.BytesIO(b"the plan"), "alice")
+    kept = one.store(NAME, io.BytesIO(b"the plan"), "alice")
     with ThreadPoolExecutor(4) as pool:
         paths = set(pool.map(lambda _: two.path(kept.upload_id, "alice"), range(4)))
     (path,) = paths
@@ -46,26 +46,26 @@ def test_an_upload_of_one_server_is_found_on_another(servers: tuple[SharedUpload
 def test_the_quota_holds_over_all_servers(servers: tuple[SharedUploads, SharedUploads]) -> None:
     one, two = servers
     limit = 250_000
-    first = one.keep("a", io.BytesIO(b"x" * 200_000), "alice", limit)
+    first = one.store("a", io.BytesIO(b"x" * 200_000), "alice", limit)
     two.survey("alice")
     with pytest.raises(Conflict) as refused, two.room("alice", 100_000, limit):
         pass
     assert refused.value.code is RefusalCode.QUOTA_EXCEEDED
     # As if both had looked before either of them stored its file.
     with pytest.raises(Conflict):
-        two.keep("b", io.BytesIO(b"x" * 100_000), "alice", limit)
-    two.keep("b", io.BytesIO(b"x" * 100_000), "bob", limit)
+        two.store("b", io.BytesIO(b"x" * 100_000), "alice", limit)
+    two.store("b", io.BytesIO(b"x" * 100_000), "bob", limit)
     one.discard(first.upload_id)
     two.survey("alice")
     with two.room("alice", 100_000, limit):
-        two.keep("b", io.BytesIO(b"x" * 100_000), "alice", limit)
+        two.store("b", io.BytesIO(b"x" * 100_000), "alice", limit)
 
 
 def test_an_upload_goes_with_the_last_run_that_used_it(
     servers: tuple[SharedUploads, SharedUploads], open_store: OpenStore
 ) -> None:
     one, two = servers
-    kept = one.keep("a", io.BytesIO(b"x"), "alice")
+    kept = one.store("a", io.BytesIO(b"x"), "alice")
     one.record_use([one.path(kept.upload_id)], "run1")
     two.record_use([two.path(kept.upload_id)], "run2")
     two.release("run1")
@@ -80,7 +80,7 @@ def test_an_upload_goes_with_the_last_run_that_used_it(
 
 def test_old_uploads_are_swept_from_the_store(servers: tuple[SharedUploads, SharedUploads]) -> None:
     one, two = servers
-    kept = one.keep("a", io.BytesIO(b"x"), "alice")
+    kept = one.store("a", io.BytesIO(b"x"), "alice")
     assert two.sweep(3600) == 0
     assert two.path(kept.upload_id).exists()
     deadline = time.monotonic() + 60

@@ -182,7 +182,7 @@ def test_uploads_are_kept_for_a_day(tmp_path: Path) -> None:
     async def main() -> None:
         async with world.client() as app:
             uploads = Uploads(world.data_dir / "uploads")
-            old, new = uploads.keep("a.txt", io.BytesIO(b"a")), uploads.keep("b.txt", io.BytesIO(b"b"))
+            old, new = uploads.store("a.txt", io.BytesIO(b"a")), uploads.store("b.txt", io.BytesIO(b"b"))
             past = time.time() - 25 * 3600
             os.utime(world.data_dir / "uploads" / old.upload_id, (past, past))
             await retention(app).sweep()

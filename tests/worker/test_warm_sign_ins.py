@@ -126,7 +126,7 @@ def test_what_a_killed_program_left_is_removed_once_no_process_is_alive(tmp_path
             run = await kept(app, (await submit(app, skill)).id)
         workspace = app.workspaces.of(run.id)
         sign_in(workspace.home, TOKEN)
-        app.workspaces.note_sign_in(run.id)
+        app.workspaces.record_sign_in(run.id)
         lock = FileLock.take(workspace.lock_path)
         assert lock is not None
         async with world.working(config(source), serving=True) as app:

@@ -31,7 +31,7 @@ class Breaking(io.RawIOBase):
 
 def test_an_upload_is_found_by_its_id_with_its_name(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path / "uploads")
-    kept = uploads.keep("plan.txt", io.BytesIO(b"the plan"))
+    kept = uploads.store("plan.txt", io.BytesIO(b"the plan"))
     assert (kept.name, kept.size) == ("plan.txt", 8)
     path = uploads.path(kept.upload_id)
     assert (path.name, path.read_bytes()) == ("plan.txt", b"the plan")
@@ -39,7 +39,7 @@ def test_an_upload_is_found_by_its_id_with_its_name(tmp_path: Path) -> None:
 
 def test_an_upload_that_runs_have_used_is_still_found(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path / "uploads")
-    stored = uploads.keep("plan.txt", io.BytesIO(b"the plan"))
+    stored = uploads.store("plan.txt", io.BytesIO(b"the plan"))
     for number in range(8):
         uploads.record_use([uploads.path(stored.upload_id)], f"run{number}")
         assert uploads.path(stored.upload_id).name == "plan.txt"
@@ -47,21 +47,21 @@ def test_an_upload_that_runs_have_used_is_still_found(tmp_path: Path) -> None:
 
 def test_two_of_one_name_do_not_meet(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path)
-    first, second = (uploads.keep("a", io.BytesIO(text)) for text in (b"1", b"2"))
+    first, second = (uploads.store("a", io.BytesIO(text)) for text in (b"1", b"2"))
     assert first.upload_id != second.upload_id
     assert uploads.path(first.upload_id).read_bytes() == b"1"
 
 
 def test_uploads_are_private(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path / "uploads")
-    folder = uploads.path(uploads.keep("a", io.BytesIO(b"")).upload_id).parent
+    folder = uploads.path(uploads.store("a", io.BytesIO(b"")).upload_id).parent
     assert folder.stat().st_mode & 0o077 == 0
     assert folder.parent.stat().st_mode & 0o077 == 0
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
-        Uploads(tmp_path).keep("a", Breaking())  # type: ignore[arg-type]
+        Uploads(tmp_path).store("a", Breaking())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def test_what_is_no_upload_is_not_found(tmp_path: Path, upload_id: str) -> None:
 
 def test_an_upload_that_is_just_being_removed_is_not_found(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path)
-    kept = uploads.keep("a", io.BytesIO(b"x"))
+    kept = uploads.store("a", io.BytesIO(b"x"))
     uploads.path(kept.upload_id).unlink()
     with pytest.raises(NotFound):
         uploads.path(kept.upload_id)
@@ -84,7 +84,7 @@ def test_an_upload_that_is_just_being_removed_is_not_found(tmp_path: Path) -> No
 
 def test_old_uploads_are_swept_away_also_unfinished_ones(tmp_path: Path) -> None:
     uploads = Uploads(tmp_path)
-    old, new = (uploads.keep("a", io.BytesIO(b"x")) for _ in range(2))
+    old, new = (uploads.store("a", io.BytesIO(b"x")) for _ in range(2))
     unfinished = tmp_path / ".up-000000000000000000000000"
     unfinished.mkdir()
     for folder in (uploads.path(old.upload_id).parent, unfinished):
@@ -98,7 +98,7 @@ def test_what_others_left_among_uploads_does_not_keep_them_from_being_removed(tm
     """A file manager may leave a file in every folder that it shows."""
     uploads = Uploads(tmp_path)
     for _ in range(3):
-        uploads.keep("a", io.BytesIO(b"a"))
+        uploads.store("a", io.BytesIO(b"a"))
     (tmp_path / ".DS_Store").write_text("theirs")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     assert uploads.sweep(-1) == 5

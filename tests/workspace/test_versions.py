@@ -170,7 +170,7 @@ def test_what_is_large_or_not_text_has_versions_without_content(workspace: Works
 def test_limits_hold_for_a_whole_run(
     workspace: Workspace, artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT", 10)
+    monkeypatch.setattr(module, "MAX_CONTENTS", 10)
     monkeypatch.setattr(module, "MAX_VERSIONS", 3)
     for turn, (a, b) in enumerate([("12345", "1234567"), ("123", "x")], start=1):
         artifacts.write("a", a)

@@ -67,7 +67,7 @@ class Recovery:
         await self._restart_lost()
 
     async def _remove_leftovers(self) -> None:
-        await asyncio.to_thread(self._workspaces.remove_kept_sign_ins)
+        await asyncio.to_thread(self._workspaces.remove_left_sign_ins)
         await self._remove_fresh_folders()
         await self._instances.forget_dead()
 

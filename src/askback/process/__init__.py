@@ -1,4 +1,6 @@
-"""Child processes: starting, streaming, ending and confining them. Does not know what a child is for.
+"""Child processes: starting, streaming, ending and confining them.
 
-Start with `child`; `guardian/` starts and ends the process trees, `sandbox/` confines them.
+Owns everything that talks to the operating system about processes, and the locks that end with them. Does not know what a
+child is for. Start with `child`; `guardian/` starts and ends process trees, `sandbox/` confines them, `warm` has the
+processes that wait for the next turn of their run.
 """

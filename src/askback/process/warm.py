@@ -1,4 +1,4 @@
-"""Warm processes: those of resumable runs that wait for an answer, kept for a while so that the answer needs no new one.
+"""Warm processes: those of resumable runs that wait for an answer, alive for a while so that the answer needs no new one.
 
 Prewarmed processes are in the same pool, each under the id of a run that does not exist yet. They are the first to go.
 Nothing depends on a warm process: it may be dropped at any moment, and its run then resumes in a new process. A process
@@ -44,7 +44,7 @@ class DropReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmLimits:
-    """0 processes: none is kept. 0 bytes: no limit."""
+    """0 processes: none stays. 0 bytes: no limit."""
 
     processes: int = 0
     memory_bytes: int = 0
@@ -116,7 +116,7 @@ class WarmPool:
     # Parking and taking.
 
     def park(self, run_id: str, pid: int) -> Parked | None:
-        """Keep a process; the oldest one makes room. None if none is kept, or memory is short."""
+        """Park a process; the oldest one makes room. None if none may stay, or memory is short."""
         if not self.on or self._is_short():
             return None
         while len(self._parked) >= self.limits.processes:
@@ -126,7 +126,7 @@ class WarmPool:
         return parked
 
     def park_prewarmed(self, run_id: str, pid: int, engine: str) -> Parked | None:
-        """Keep a process that has had no run yet. No other process makes room for it."""
+        """Park a process that has had no run yet. No other process makes room for it."""
         if not self.has_room():
             return None
         parked = self._parked[run_id] = Parked(run_id, pid, prewarmed=engine)
@@ -134,7 +134,7 @@ class WarmPool:
         return parked
 
     def has_room(self) -> bool:
-        """Whether one more process can be kept without ending another."""
+        """Whether one more process can stay without ending another."""
         limit = self.limits.memory_bytes
         fits = len(self._parked) < self.limits.processes and not (limit and self.memory_bytes >= limit)
         return fits and not self._is_short()

@@ -31,7 +31,7 @@ from askback.workspace.workspaces import Workspaces
 
 _TRIES = 40
 _TRY_SEC = 0.05
-"""A process that this program has just begun to keep can be dropped a moment later."""
+"""A process that this program has just parked can be dropped a moment later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,13 @@ class Continuation:
         portable = engine is not None and engine.moves_sessions
         if not _is_still(run) or run.handle is None or run.env_names or not portable:
             return Continuable()
-        kept = await self._fork_points(run)
-        if kept is None:
+        points = await self._fork_points(run)
+        if points is None:
             return Continuable()
         asked, questions = await self._store.interactions(run.id), []
         for each in asked:
             in_session = each.attempt_number >= run.handle.created_at_turn
-            saved = each.attempt_number == run.attempt_number or each.attempt_number + 1 in kept
+            saved = each.attempt_number == run.attempt_number or each.attempt_number + 1 in points
             if each.answered_by is not None and in_session and saved:
                 questions.append(each.interaction_id)
             if each.asks_secrets and each.answered_by:
@@ -123,7 +123,7 @@ class Continuation:
         return Continuable(session=True, questions=tuple(questions))
 
     async def _fork_points(self, run: Run) -> Collection[int] | None:
-        """The turns before which the session is kept; None if the run has no files."""
+        """The turns before which the session was saved; None if the run has no files."""
         workspace = self._workspaces.of(run.id)
         if await self._pool.run(lambda: workspace.started):
             return await self._pool.run(workspace.fork_points)
@@ -213,7 +213,7 @@ class Continuation:
     async def _drop_process(self, source: Run) -> None:
         """End the warm process of a waiting run: nothing may write while its files or its session are copied.
 
-        Raises `Conflict` if another program keeps it.
+        Raises `Conflict` if another program has it.
         """
         for _ in range(_TRIES):
             await self._warm.drop(source.id)

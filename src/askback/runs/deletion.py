@@ -62,7 +62,7 @@ class Deletion:
         await self._forget([run.id], audit)
 
     async def delete_all(self, runs: Sequence[Run]) -> int:
-        """Delete finished runs in one transaction. Returns their number; a run whose files cannot be removed is kept."""
+        """Delete finished runs in one transaction. Returns their number; a run whose files cannot be removed stays."""
         return await self._delete([run.id for run in runs])
 
     async def finish(self) -> None:

@@ -110,7 +110,7 @@ class Links:
         """Create a link with this token. Blocks: call it in a thread."""
         link_id = secrets.token_hex(4)
         text = self._text(link, link_id)
-        kept = StoredLink(
+        stored = StoredLink(
             id=link_id,
             digest=_digest(text),
             interaction_id=link.interaction_id,
@@ -122,16 +122,16 @@ class Links:
         )
         with self.stored(link.run_id).changing() as links:
             self._make_room(links, link.interaction_id)
-            links[kept.digest] = kept
-        return text, kept
+            links[stored.digest] = stored
+        return text, stored
 
     def make_for(self, link: Link, recipient: Recipient) -> str | None:
         """The link of this recipient to this question: the same for every call. None if it was revoked. Blocks."""
         link_id = self._recipient_id(link, recipient)
         text, creator = self._text(link, link_id), recipient.creator
         with self.stored(link.run_id).changing() as links:
-            if (kept := links.get(_digest(text))) is not None:
-                return None if kept.revoked else text
+            if (stored := links.get(_digest(text))) is not None:
+                return None if stored.revoked else text
             self._make_room(links, link.interaction_id)
             links[_digest(text)] = StoredLink(
                 id=link_id,
@@ -157,13 +157,13 @@ class Links:
         if link is None or self.clock() >= link.expires_at:
             return None
         try:
-            kept = self.stored(link.run_id).read().get(_digest(text))
-            if kept is None or not self._is_valid(kept):
+            stored = self.stored(link.run_id).read().get(_digest(text))
+            if stored is None or not self._is_valid(stored):
                 return None
         except Unavailable as error:
             log.error("cannot read links: %s", error.message)
             return None
-        return replace(link, holder=kept.recipient or kept.token or "", id=kept.id, creator=kept.token)
+        return replace(link, holder=stored.recipient or stored.token or "", id=stored.id, creator=stored.token)
 
     def all(self, run_id: str, interaction_id: str) -> list[StoredLink]:
         """The valid links to this question, oldest first. Blocks."""

@@ -20,7 +20,7 @@ from askback.store.visible import RunStore
 
 PAGE = 100
 PAGE_BYTES = 128_000
-"""How much of each followed run's latest events is kept in memory. A follower further behind reads the store."""
+"""How much of each followed run's latest events stays in memory. A follower further behind reads the store."""
 HISTORY_READS = 2
 """How many pages of history are read at a time: many new followers must not occupy all threads and the event loop."""
 

@@ -88,7 +88,7 @@ class RunSecrets:
     async def inherited(self, source: Run, request: RunRequest) -> tuple[str, ...]:
         """The secret texts that a run inherits which continues this one. Its answers and variables are erased.
 
-        Raises `Conflict` if they are unknown, or too long to be kept with the new run.
+        Raises `Conflict` if they are unknown, or too long to be stored with the new run.
         """
         if not request.input and not request.parameter:
             return source.inherited_secrets

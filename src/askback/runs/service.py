@@ -245,7 +245,7 @@ class Service:
         return run
 
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
-        """A run that waits or is queued is over at once, so a process that is kept for it must have ended before."""
+        """A run that waits or is queued is over at once, so its warm process must have ended before."""
         while True:
             run = await self.store.get(run_id)
             if run.state in (RunState.WAITING_USER, RunState.QUEUED) and not run.sticky:
@@ -259,7 +259,7 @@ class Service:
                 return await self.store.apply(run, replace(decision, audit=audit))
 
     async def _end_warm(self, run: Run) -> None:
-        """End the process that is kept for a run without a worker, here or by another program."""
+        """End the warm process of a run without a worker, here or by another program."""
 
         async def waits() -> bool:
             return (await self.store.get(run.id)).version == run.version
@@ -371,7 +371,7 @@ class Service:
         return await self.pools.files.run(lambda: self._history(run, path)[1])
 
     async def diff(self, run_id: str, path: str, from_turn: int, to_turn: int | None) -> Diff | None:
-        """What has changed between the ends of two turns; `to_turn` None: until now. None if a content is not kept."""
+        """What has changed between the ends of two turns; `to_turn` None: until now. None if a content is not stored."""
         run = await self.store.get(run_id)
         had = run.attempt_number
         turns = {"from": from_turn, "to": to_turn}

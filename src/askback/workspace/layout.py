@@ -147,23 +147,23 @@ class Workspace:
         beneath.make_folder(self.root, self.snapshots.name)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshots.begin_turn(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=answers))
+        snapshots.begin_turn(self.home, self.snapshots, attempt_number, self._fork_point_limit(answers=answers))
         self.remove_sign_ins()
 
     def save_home_early(self, attempt_number: int) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
         beneath.make_folder(self.root, self.snapshots.name)
         self.remove_sign_ins()
-        snapshots.save_early(self.home, self.snapshots, attempt_number, self._points_to_keep(answers=True))
+        snapshots.save_early(self.home, self.snapshots, attempt_number, self._fork_point_limit(answers=True))
 
-    def _points_to_keep(self, *, answers: bool) -> int:
+    def _fork_point_limit(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
         return self.most_fork_points if answers and not self._pad.exists() else 0
 
     def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeChangedWhileSaving` if it writes meanwhile."""
         beneath.make_folder(self.root, self.snapshots.name)
-        points = self._points_to_keep(answers=answers)
+        points = self._fork_point_limit(answers=answers)
         snapshots.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
 
     def save_between_turns(self) -> None:
@@ -172,7 +172,7 @@ class Workspace:
         snapshots.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
 
     def discard_snapshot(self) -> None:
-        """The home may have changed while it was saved: the next turn saves it again. Fork points are kept."""
+        """The home may have changed while it was saved: the next turn saves it again. Fork points stay."""
         snapshots.end(self.snapshots)
 
     def remove_sign_ins(self) -> None:
@@ -180,7 +180,7 @@ class Workspace:
         remove_copies(self.home, self.sign_ins)
 
     def close(self) -> None:
-        """The run is over: no turn restarts, and none needs a sign-in. The points where it can be forked are kept."""
+        """The run is over: no turn restarts, and none needs a sign-in. Fork points stay."""
         self.remove_sign_ins()
         self.drop_env()
         beneath.remove(self.root, self._below(self.comparison))
@@ -214,7 +214,7 @@ class Workspace:
         ForkPoints(source.snapshots).copy(attempt_number, copying, self.home.name)
 
     def fork_points(self) -> set[int]:
-        """The turns before which the home is kept for forks."""
+        """The turns before which the home was saved for forks."""
         return ForkPoints.turns(self.snapshots)
 
     def rename_in_home(self, old: str, new: str) -> None:
@@ -348,6 +348,6 @@ class Workspace:
         beneath.remove(self.root, f"{artifacts}/{old}")
 
     def add_artifact(self, path: str) -> None:
-        """Put a file of the working directory under `artifacts/`, at the same path. It keeps its old name, too."""
+        """Put a file of the working directory under `artifacts/`, at the same path. Its old name stays."""
         work = self._below(self.cwd)
         beneath.link_file(self.root, f"{work}/{path}", f"{work}/{ARTIFACTS_DIR}/{path}")

@@ -127,7 +127,7 @@ def _damaged(folder: Path, error: Exception) -> SnapshotDamaged:
 
 
 MAX_BYTES = 1_000_000_000
-"""The size of all copies that are kept for the points of one run."""
+"""The size of all copies for the fork points of one run."""
 
 
 class ForkPoints:
@@ -150,23 +150,23 @@ class ForkPoints:
         """The copies that the points need."""
         return set().union(*(each.numbers() for each in self._points.values()))
 
-    def add(self, point: Manifest, keep: int) -> None:
-        """Keep a point, and drop the oldest ones beyond `keep` and `MAX_BYTES`."""
+    def add(self, point: Manifest, limit: int) -> None:
+        """Add a point, and drop the oldest ones beyond `limit` and `MAX_BYTES`."""
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self._points[point.attempt_number] = point
-        self.drop_beyond(keep)
+        self.drop_beyond(limit)
         if self._points:
             point.write(self._folder, _name(point.attempt_number))
 
-    def drop_beyond(self, keep: int) -> None:
-        """Drop the oldest points beyond `keep` and `MAX_BYTES`."""
-        while len(self._points) > keep or _bytes(self._points.values()) > MAX_BYTES:
+    def drop_beyond(self, limit: int) -> None:
+        """Drop the oldest points beyond `limit` and `MAX_BYTES`."""
+        while len(self._points) > limit or _bytes(self._points.values()) > MAX_BYTES:
             oldest = min(self._points)
             del self._points[oldest]
             (self._folder / _name(oldest)).unlink(missing_ok=True)
 
     def copy(self, attempt_number: int, copying: TreeCopy, name: str) -> None:
-        """Copy the home as it was before that turn to a new folder. Raises `CopyRefused` if the point is not kept."""
+        """Copy the home as it was before that turn to a new folder. Raises `CopyRefused` if there is no such point."""
         point = self._points.get(attempt_number)
         if point is None:
             raise CopyRefused("the session as it was at this question is no longer kept (retention.questions)")

@@ -4,7 +4,7 @@ A turn that restarts must not find traces of its first try in the session, so it
 
 <snapshots>/manifest.json   the contents of the home, and which copy belongs to which file
 <snapshots>/files/<n>       the copies; they never change, and are removed once no manifest names them
-<snapshots>/points/<t>.json the manifests before earlier turns that are kept, for forks
+<snapshots>/points/<t>.json the manifests before earlier turns, for forks
 <snapshots>/clock           touched to read the clock of the file system
 
 Only files that changed since the last snapshot are copied. Size, times and inode decide; if the times are too coarse, a
@@ -47,10 +47,10 @@ class HomeLost(Exception):
     """There is no home to save: somebody has removed it, with the engine's session."""
 
 
-def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
+def begin_turn(home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
-    `keep_points`: this turn becomes a fork point, and the newest so many are kept. Nothing may write to the home in the
+    `fork_points`: this turn becomes a fork point, and the newest so many stay. Nothing may write to the home in the
     meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
     with _disk_full_errors(snapshots):
@@ -58,14 +58,14 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int, keep_points: in
         snapshot = _Snapshot(home, snapshots, saved)
         if saved.attempt_number == attempt_number:
             snapshot.restore()
-            snapshot.drop_points(keep_points)
+            snapshot.drop_points(fork_points)
         elif not home.is_symlink() and not home.is_dir():
             raise HomeLost(f"{home} is missing")
         else:
-            snapshot.save(attempt_number, keep_points)
+            snapshot.save(attempt_number, fork_points)
 
 
-def save_early(home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0) -> None:
+def save_early(home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0) -> None:
     """Save the home for a turn that has not begun, so that `begin_turn` finds it saved and copies nothing.
 
     Only once the end of the turn before it is stored: that turn cannot restart from this snapshot. Does nothing if a
@@ -75,11 +75,11 @@ def save_early(home: Path, snapshots: Path, attempt_number: int, keep_points: in
         saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         if saved.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
-            _Snapshot(home, snapshots, saved).save(attempt_number, keep_points and keep_points + 1)
+            _Snapshot(home, snapshots, saved).save(attempt_number, fork_points and fork_points + 1)
 
 
 def begin_live_turn(
-    home: Path, snapshots: Path, attempt_number: int, keep_points: int = 0, *, leave_out: Collection[str] = ()
+    home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0, *, leave_out: Collection[str] = ()
 ) -> None:
     """Save the home before a turn in a process that is alive and has nothing to do.
 
@@ -88,7 +88,7 @@ def begin_live_turn(
     with _disk_full_errors(snapshots):
         saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
         snapshot = _Snapshot(home, snapshots, saved, leave_out)
-        snapshot.save(attempt_number, keep_points, live=True)
+        snapshot.save(attempt_number, fork_points, live=True)
 
 
 def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str] = ()) -> None:
@@ -99,7 +99,7 @@ def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str
 
 
 def end(snapshots: Path) -> None:
-    """No turn restarts from here on. Only fork points are kept."""
+    """No turn restarts from here on. Only fork points stay."""
     if snapshots.is_dir():
         forget_manifest(snapshots)
         _sweep(snapshots / "files", ForkPoints(snapshots).numbers())
@@ -121,7 +121,7 @@ class _Snapshot:
         self._points = ForkPoints(folder)
         self._sweep(saved)
 
-    def save(self, attempt_number: int, keep_points: int, *, live: bool = False) -> None:
+    def save(self, attempt_number: int, fork_points: int, *, live: bool = False) -> None:
         horizon_ns = _horizon_ns(self._folder)
         with self._open_home(READABLE) as tree:
             try:
@@ -135,13 +135,13 @@ class _Snapshot:
                 self._settle(tree, listing, fresh)
                 if live and (changed := _changed(listing, self._list(tree))):
                     raise HomeChangedWhileSaving(f"the engine writes to {changed[0]} between turns")
-                if keep_points:
+                if fork_points:
                     # Before the manifest: once that is written, this turn is only restored, never saved again.
-                    self._points.add(fresh, keep_points)
+                    self._points.add(fresh, fork_points)
                 fresh.write(self._folder)
             except BaseException:
                 # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
-                # place and durable, so copies that either of the two names are kept.
+                # place and durable, so copies that either of the two names stay.
                 self._sweep(self._saved, read_manifest(self._folder) or self._saved)
                 raise
             finally:
@@ -169,12 +169,12 @@ class _Snapshot:
             self._restore_links(tree, listing)
             self._restore_folders(tree)
         if rewritten:
-            self._note(rewritten)
+            self._record_times(rewritten)
 
-    def drop_points(self, keep: int) -> None:
-        """Drop the points that `save_early` kept beyond `keep`."""
-        if keep:
-            self._points.drop_beyond(keep)
+    def drop_points(self, limit: int) -> None:
+        """Drop the points that `save_early` left beyond `limit`."""
+        if limit:
+            self._points.drop_beyond(limit)
 
     def _save_files(self, tree: Tree, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}
@@ -218,8 +218,8 @@ class _Snapshot:
     def _new_copy(self, name: str) -> int:
         return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
-    def _sweep(self, *keep: Manifest) -> None:
-        _sweep(self._copies, self._points.numbers().union(*(each.numbers() for each in keep)))
+    def _sweep(self, *needed: Manifest) -> None:
+        _sweep(self._copies, self._points.numbers().union(*(each.numbers() for each in needed)))
 
     def _remove_others(self, tree: Tree, listing: Listing) -> None:
         """Remove what is not in the snapshot, or has another type there."""
@@ -287,7 +287,7 @@ class _Snapshot:
             if stat.S_IMODE(status.st_mode) != saved.mode:
                 os.fchmod(folder, saved.mode)
 
-    def _note(self, rewritten: dict[str, SavedFile]) -> None:
+    def _record_times(self, rewritten: dict[str, SavedFile]) -> None:
         """Store the new times, so that restored files are not copied again before the next turn."""
         saved = self._saved
         Manifest(
@@ -298,8 +298,8 @@ class _Snapshot:
         ).write(self._folder)
 
 
-def _sweep(copies: Path, keep: set[int]) -> None:
-    names = {str(number) for number in keep}
+def _sweep(copies: Path, needed: set[int]) -> None:
+    names = {str(number) for number in needed}
     for copy in copies.iterdir():
         if copy.name not in names:
             copy.unlink()

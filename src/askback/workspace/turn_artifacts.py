@@ -100,7 +100,7 @@ def artifacts_of(workspace: Workspace) -> ArtifactView:
     if objects is None or is_held(workspace.lock_path):
         return LocalArtifacts(workspace)
     newest = _newest(objects)
-    if newest is None or newest == _noted(workspace):
+    if newest is None or newest == _recorded_turn(workspace):
         return LocalArtifacts(workspace)
     return TurnArtifacts(objects, _read(objects, newest))
 
@@ -277,7 +277,7 @@ def _newest(objects: RunObjects) -> str | None:
     return None if last is None else last[0].removesuffix(".json")
 
 
-def _noted(workspace: Workspace) -> str | None:
+def _recorded_turn(workspace: Workspace) -> str | None:
     try:
         boot, _, turn = (workspace.root / _NOTE).read_text().partition(" ")
     except (OSError, ValueError):

@@ -67,7 +67,7 @@ class Uploads:
         self._held: dict[str, dict[str, int]] = {}
         self._surveyed = False
 
-    def keep(self, name: str, source: BinaryIO, owner: str = "", limit: int | None = None) -> Upload:
+    def store(self, name: str, source: BinaryIO, owner: str = "", limit: int | None = None) -> Upload:
         """Store a file. `room` was made for it; where several servers store files, `limit` is checked once more."""
         upload_id = f"up-{secrets.token_hex(12)}"
         size = self._write(upload_id, name, source, owner)
@@ -220,7 +220,7 @@ class SharedUploads(Uploads):
         super().__init__(root)
         self._files = files
 
-    def keep(self, name: str, source: BinaryIO, owner: str = "", limit: int | None = None) -> Upload:
+    def store(self, name: str, source: BinaryIO, owner: str = "", limit: int | None = None) -> Upload:
         """The limit is checked again at the end: another server may have stored a file of this owner meanwhile."""
         upload_id = f"up-{_place(owner)}{secrets.token_hex(8)}"
         size = self._write(upload_id, name, source, owner)

@@ -29,8 +29,8 @@ from askback.workspace.run_objects import RunObjects
 
 MAX_FILE = 1_000_000
 """Larger files are not read: their versions have no digest and no content."""
-MAX_KEPT = 50_000_000
-"""Bytes of content that are kept for one run."""
+MAX_CONTENTS = 50_000_000
+"""Bytes of content that are stored for one run."""
 MAX_VERSIONS = 100_000
 """Versions of all files of one run. Beyond it, the newest version of a file replaces the one before."""
 MAX_READ = 100_000_000
@@ -51,6 +51,7 @@ class Version:
     modified_ns: int
     digest: str | None = None
     kept: bool = False
+    """Whether the content is stored."""
     removed: bool = False
     """Whether the file no longer existed."""
 
@@ -162,9 +163,9 @@ class LocalArtifacts(ArtifactView):
                 write_private(self._workspace.root / _INDEX, msgspec.json.encode(recording.files))
         except BaseException:
             # Nothing refers to what was written, so it would not count for the limit of the run.
-            self._drop(recording.kept.keys() - _kept(before.values()).keys())
+            self._drop(recording.contents.keys() - _contents(before.values()).keys())
             raise
-        self._drop(recording.kept.keys() - _kept(recording.files.values()).keys())
+        self._drop(recording.contents.keys() - _contents(recording.files.values()).keys())
         return recording.files != before or listed.end is not None
 
     def _drop(self, digests: Iterable[str]) -> None:
@@ -191,9 +192,9 @@ class _Recording:
         self.files = dict(before)
         self._workspace = workspace
         self._turn = turn
-        self.kept = _kept(before.values())
+        self.contents = _contents(before.values())
         """The sizes of all contents on the disk, by digest."""
-        self._kept_bytes = sum(self.kept.values())
+        self._content_bytes = sum(self.contents.values())
         self._count = sum(len(versions) for versions in before.values())
         self._names = sum(map(len, before))
         self._read_bytes = 0
@@ -248,16 +249,16 @@ class _Recording:
         if len(content) > MAX_FILE:
             return bare
         digest = hashlib.sha256(content).hexdigest()
-        return replace(bare, size=len(content), digest=digest, kept=self._keep(digest, content))
+        return replace(bare, size=len(content), digest=digest, kept=self._store(digest, content))
 
-    def _keep(self, digest: str, content: bytes) -> bool:
-        if digest in self.kept:
+    def _store(self, digest: str, content: bytes) -> bool:
+        if digest in self.contents:
             return True
-        if text_of(content) is None or self._kept_bytes + len(content) > MAX_KEPT:
+        if text_of(content) is None or self._content_bytes + len(content) > MAX_CONTENTS:
             return False
         beneath.write(self._workspace.root, f"{_FOLDER}/{digest}", content)
-        self.kept[digest] = len(content)
-        self._kept_bytes += len(content)
+        self.contents[digest] = len(content)
+        self._content_bytes += len(content)
         return True
 
 
@@ -273,8 +274,8 @@ def _with_turn(artifact: Artifact, known: Sequence[Version], current: int | None
     return replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE)
 
 
-def _kept(files: Iterable[Sequence[Version]]) -> dict[str, int]:
-    """The sizes of the contents that are kept, by digest."""
+def _contents(files: Iterable[Sequence[Version]]) -> dict[str, int]:
+    """The sizes of the stored contents, by digest."""
     return {each.digest: each.size for versions in files for each in versions if each.kept and each.digest}
 
 

@@ -1,4 +1,4 @@
-"""What a run keeps of the user's folder that it works in: copies of its artifacts, and a summary of its changes.
+"""What a run records of the user's folder that it works in: copies of its artifacts, and a summary of its changes.
 
 <run>/workdir/found.json     the files that `artifacts/` had before the run
 <run>/workdir/git.json       the git repositories that the folder had before the run
@@ -62,8 +62,8 @@ class WorkdirRecord:
 
     # The artifacts.
 
-    def note_found(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
-        """Note the files that are in `artifacts/` before the run, once: they are not the run's."""
+    def record_found(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
+        """Record the files that are in `artifacts/` before the run, once: they are not the run's."""
         if self._read(_FOUND, _Found) is None:
             found = itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED)
             self._write(_FOUND, {each.path: (each.size, each.modified_ns) for each in found})
@@ -75,14 +75,14 @@ class WorkdirRecord:
         """
         found = self._read(_FOUND, _Found) or {}
         copying = TreeCopy(self._workspace.root, limits, checkpoint)
-        kept: set[str] = set()
+        copied: set[str] = set()
         for artifact in itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED):
             checkpoint()
             if found.get(artifact.path) != artifact.state.portable[:2]:
-                kept.add(artifact.path)
+                copied.add(artifact.path)
                 self._copy(workdir, artifact, copying)
         for copy in list(self._workspace.artifacts(checkpoint)):
-            if copy.path not in kept:
+            if copy.path not in copied:
                 beneath.remove(self._workspace.root, self._copy_of(copy.path))
         copying.sync()
 
@@ -111,8 +111,8 @@ class WorkdirRecord:
 
     # The repositories.
 
-    def note_repositories(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
-        """Note the git repositories that are there before the run, once. Raises `TooManyFolders`."""
+    def record_repositories(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
+        """Record the git repositories that are there before the run, once. Raises `TooManyFolders`."""
         if self._read(_REPOSITORIES, _Repositories) is None:
             self._write(_REPOSITORIES, identities(workdir, checkpoint))
 
@@ -151,7 +151,7 @@ MAX_SEC = 20.0
 MAX_SUMMARIZED = 200
 """Files that a summary lists."""
 MAX_OBJECT_BYTES = 1 << 30
-"""Bytes of uncommitted content that are kept for the comparison."""
+"""Bytes of uncommitted content for the comparison."""
 _MAX_INDEX_BYTES = 1 << 28
 _CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = false\n"
 _TREE = re.compile(r"[0-9a-f]{40}")

@@ -59,8 +59,8 @@ class Workspaces:
         """The sign-in files of all engines, relative to a home."""
         self._latest: dict[str, Workspace] = {}
         """Some of those that were used: a turn needs its own several times."""
-        self._kept = notes / "sign-ins"
-        """A file for each run whose process may be kept while it waits, with a sign-in in its home."""
+        self._sign_in_notes = notes / "sign-ins"
+        """A file for each run whose process may stay while it waits, with a sign-in in its home."""
 
     def of(self, run_id: str) -> Workspace:
         known = self._latest.get(run_id)
@@ -131,20 +131,20 @@ class Workspaces:
             beneath.remove(folder, "turns")
         remove_tree(folder)
 
-    def note_sign_in(self, run_id: str) -> None:
+    def record_sign_in(self, run_id: str) -> None:
         """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
-        mark = _below(self._kept, run_id)
-        self._kept.mkdir(exist_ok=True, mode=0o700)
+        mark = _below(self._sign_in_notes, run_id)
+        self._sign_in_notes.mkdir(exist_ok=True, mode=0o700)
         mark.touch()
-        sync_folder(self._kept)
+        sync_folder(self._sign_in_notes)
 
     def forget_sign_in(self, run_id: str) -> None:
-        _below(self._kept, run_id).unlink(missing_ok=True)
+        _below(self._sign_in_notes, run_id).unlink(missing_ok=True)
 
-    def remove_kept_sign_ins(self) -> None:
-        """Remove the sign-ins of kept processes that have ended with their program."""
+    def remove_left_sign_ins(self) -> None:
+        """Remove the sign-ins of processes that have ended with their program."""
         with suppress(FileNotFoundError):
-            for note in _of_runs(self._kept):
+            for note in _of_runs(self._sign_in_notes):
                 workspace = self.of(note.name)
                 lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
                 if workspace.root.is_dir() and lock is None:

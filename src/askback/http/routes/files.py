@@ -71,7 +71,7 @@ async def keep_upload(request: Request, context: Context) -> uploads.Upload:
     with context.uploads.room(grant.owner, expected, limit):
         async with form_file(request) as file:
             name = file.filename or "file"
-            return await context.pools.files.run(context.uploads.keep, name, file.file, grant.owner, limit)
+            return await context.pools.files.run(context.uploads.store, name, file.file, grant.owner, limit)
 
 
 def _upload_quota(grant: Grant, context: Context) -> int | None:

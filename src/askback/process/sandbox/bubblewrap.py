@@ -327,11 +327,11 @@ def _binds(option: str, paths: Iterable[Path]) -> Iterator[str]:
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
     """Without paths inside another one: a folder is shown with its contents."""
-    kept: list[Path] = []
+    outermost: list[Path] = []
     for path in sorted(paths):
-        if not within(path, kept):
-            kept.append(path)
-    return kept
+        if not within(path, outermost):
+            outermost.append(path)
+    return outermost
 
 
 def _is_system(path: Path) -> bool:

@@ -159,7 +159,7 @@ async def start_prewarmed(context: TurnContext, folders: FreshFolders, name: str
         unless_started.push_async_callback(asyncio.to_thread, folders.remove, run_id)
         workspace, lock = await asyncio.to_thread(folders.create, run_id, setup.home)
         unless_started.callback(lock.release)
-        await asyncio.to_thread(context.workspaces.note_sign_in, run_id)
+        await asyncio.to_thread(context.workspaces.record_sign_in, run_id)
         unless_started.callback(context.workspaces.forget_sign_in, run_id)
         copies = await asyncio.to_thread(copy_sign_in, context, engine, setup, workspace)
         unless_started.push_async_callback(merge_sign_in, run_id, copies)

@@ -268,7 +268,7 @@ async def start_process(context: TurnContext, run: Run, claim: ClaimedRun) -> En
             run, prepared, reader, conversation, child, lock, raw, ask_tool=ask_tool, delayed=delayed or again
         )
         if prepared.sign_in_copies is not None and prepared.resident and not run.sticky:
-            await asyncio.to_thread(context.workspaces.note_sign_in, run.id)
+            await asyncio.to_thread(context.workspaces.record_sign_in, run.id)
             resources.callback(context.workspaces.forget_sign_in, run.id)
         process.own(resources.pop_all())
     return process

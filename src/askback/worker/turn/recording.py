@@ -145,9 +145,9 @@ def _begin(context: TurnContext, run: Run, record: WorkdirRecord) -> bool:
     except WorkdirUnavailable as problem:
         raise unavailable(problem) from None
     context.workspaces.of(run.id).root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    record.note_found(path)
+    record.record_found(path)
     try:
-        record.note_repositories(path)
+        record.record_repositories(path)
     except TooManyFolders as problem:
         raise unavailable(WorkdirUnavailable(str(problem))) from None
     return record.changes() is None
