@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.notifications.channels import DeliveryPolicy, ntfy, open_channels, slack
 from askback.notifications.channels.base import Refused
-from askback.notifications.channels.email import digest_mail
-from askback.notifications.channels.sender import HttpRequest
-from askback.notifications.channels.smtp import Mail
+from askback.notifications.channels.email import Mail, digest_mail
+from askback.notifications.channels.webhook import HttpRequest
 from askback.notifications.notice import Digest, DigestEntry
 from support.asking import HOSTILE, LINK, NOW, TEXTS, asking
 from support.ntfy import request_problems

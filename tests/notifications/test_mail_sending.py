@@ -17,8 +17,7 @@ from askback.app import delivery_policy, now, opened
 from askback.core.webhooks import Delivery, Webhook, WebhookKind
 from askback.notifications.channels import DeliveryPolicy
 from askback.notifications.channels.base import Failed, Message, Response
-from askback.notifications.channels.email import notice_mail
-from askback.notifications.channels.smtp import Mail, MailSender, MailServer
+from askback.notifications.channels.email import Mail, MailSender, MailServer, notice_mail
 from askback.notifications.notice import Notice
 from askback.notifications.outbox import Notifications
 from askback.settings.model import webhooks

@@ -24,10 +24,9 @@ from askback.core.runs import Run, RunState
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.notifications.channels import ntfy, slack
 from askback.notifications.channels.base import Message
-from askback.notifications.channels.email import notice_mail
+from askback.notifications.channels.email import Mail, notice_mail
 from askback.notifications.channels.push import question_payload
-from askback.notifications.channels.sender import HttpRequest
-from askback.notifications.channels.smtp import Mail
+from askback.notifications.channels.webhook import HttpRequest
 from askback.notifications.notice import Notice
 from askback.text.formatting import cut, one_line
 from support.asking import LINK, NOW, TEXTS, asking

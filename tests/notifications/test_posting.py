@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from askback.notifications.channels.base import Failed, Refused, Response
-from askback.notifications.channels.sender import WebhookSender
+from askback.notifications.channels.webhook import WebhookSender
 from support.data_folder import run_async, until
 from support.receiver import Receiver, receiving
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from askback.notifications.channels.sender import MAX_DELAY_SEC, requested_delay_sec
+from askback.notifications.channels.webhook import MAX_DELAY_SEC, requested_delay_sec
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -17,6 +17,7 @@ from askback.core.webhooks import Reminders
 from askback.settings.environment import client_environment, engine_environment, secret_values
 from askback.settings.files import load, trust_ledger, unknown_variables
 from askback.settings.model import Settings, webhooks
+from askback.settings.sections import in_bytes
 from support.data_folder import World, over, run_async, submit
 
 
@@ -61,7 +62,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert settings.slots >= 1
     assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8765)
     assert (settings.sandbox, settings.default_engine, settings.skills_dir) == ("auto", None, ())
-    assert (settings.limits.body_bytes, settings.limits.line_bytes) == (32 * 2**20, 8 * 2**20)
+    assert (in_bytes(settings.limits.body), in_bytes(settings.limits.line)) == (32 * 2**20, 8 * 2**20)
 
 
 def test_the_file_wins_over_defaults_the_environment_over_the_file_and_the_flag_over_both(

@@ -21,7 +21,7 @@ from askback.core.runs import Run
 from askback.fs.records import Records
 from askback.notifications.channels.base import Failed, Refused
 from askback.notifications.channels.push import PushChannel
-from askback.notifications.channels.sender import WebhookSender
+from askback.notifications.channels.webhook import WebhookSender
 
 if TYPE_CHECKING:
     from askback.notifications.channels.push_encryption import Recipient

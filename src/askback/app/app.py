@@ -39,7 +39,7 @@ from askback.runs.links import AnswerLinks
 from askback.runs.service import Service
 from askback.runs.submission import Submissions
 from askback.settings.model import Settings
-from askback.settings.sections import Quota, Quotas
+from askback.settings.sections import Quota, Quotas, in_bytes
 from askback.skills.library import Library
 from askback.store.base import Store
 from askback.telemetry.run_observer import RunObserver
@@ -263,7 +263,7 @@ class App:
             setups=self.setups,
             probes=self.probes,
             spawner=self.spawner,
-            limits=OutputLimits(line_bytes=limits.line_bytes, turn_bytes=limits.output_bytes),
+            limits=OutputLimits(line_bytes=in_bytes(limits.line), turn_bytes=in_bytes(limits.output)),
             clock=self.clock,
             pools=self.pools,
             printed=self.observer.printed,
@@ -283,8 +283,8 @@ class App:
         warm = self.settings.warm
         limits = WarmLimits(
             processes=warm.max_processes,
-            memory_bytes=warm.max_memory_bytes,
-            free_bytes=warm.min_free_memory_bytes,
+            memory_bytes=in_bytes(warm.max_memory),
+            free_bytes=in_bytes(warm.min_free_memory),
         )
         return WarmPool(limits)
 
@@ -323,7 +323,7 @@ class App:
             data_dir=settings.data_dir,
             runs=settings.runs,
             separate_runs=settings.runs_dir is not None,
-            min_free_bytes=settings.limits.min_free_disk_bytes,
+            min_free_bytes=in_bytes(settings.limits.min_free_disk),
             recreates=is_shared(settings),
             instances=self.instances,
         )

@@ -22,7 +22,7 @@ from askback.process.sandbox.visibility import DenyList, deny_list
 from askback.process.spawn_direct import Direct
 from askback.settings.environment import engine_environment, secret_values, user_home
 from askback.settings.model import Settings
-from askback.settings.sections import EngineSettings
+from askback.settings.sections import EngineSettings, in_bytes
 from askback.settings.trust import key_name
 from askback.workspace.workdirs import Workdirs
 
@@ -170,9 +170,9 @@ def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> 
 def _resources(settings: Settings, given: EngineSettings) -> ResourceLimits:
     limits = settings.limits.model_copy(update=given.limits.model_dump(exclude_none=True))
     return ResourceLimits(
-        memory_bytes=limits.memory_bytes,
+        memory_bytes=in_bytes(limits.memory),
         processes=limits.processes,
         cpu_sec=limits.cpu_sec,
-        disk_bytes=limits.disk_bytes,
-        reserve_bytes=limits.disk_reserve_bytes,
+        disk_bytes=in_bytes(limits.disk),
+        reserve_bytes=in_bytes(limits.disk_reserve),
     )

@@ -24,6 +24,7 @@ from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.fs.records import Records
 from askback.settings.model import Settings
+from askback.settings.sections import in_bytes
 from askback.skills.archive import ZipLimits
 from askback.skills.library import Library
 from askback.skills.package_archives import PackageArchives
@@ -148,7 +149,7 @@ def open_library(
     return Library(
         settings.data_dir,
         settings.skills_dir,
-        ZipLimits(entries=settings.limits.zip_entries, total_bytes=settings.limits.zip_total_bytes),
+        ZipLimits(entries=settings.limits.zip_entries, total_bytes=in_bytes(settings.limits.zip_total)),
         known.config_names,
         shelf=shelf_of(settings, records),
         archives=None if files is None else PackageArchives(files),

@@ -16,7 +16,7 @@ from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
 from askback.notifications.channels import DeliveryPolicy
-from askback.notifications.channels.smtp import MailServer
+from askback.notifications.channels.email import MailServer
 from askback.notifications.digests import DigestLedger, Digests, DigestTimes
 from askback.notifications.outbox import Notifications
 from askback.runs.links import AnswerLinks, Creator, Links, StoredLink

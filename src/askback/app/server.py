@@ -34,9 +34,10 @@ from askback.http.context import AuditTrail, Context
 from askback.http.quotas import Quotas
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.notifications.channels.push import PushChannel
-from askback.notifications.channels.sender import WebhookSender
+from askback.notifications.channels.webhook import WebhookSender
 from askback.process.warm import DropReason
 from askback.settings.model import Settings
+from askback.settings.sections import in_bytes
 from askback.telemetry.metrics import Gauges, Metrics
 from askback.web.app import Pages
 
@@ -88,13 +89,13 @@ def web_server(app: App, port: int) -> WebServer:
         readiness=SharedCall(app.health.readiness),
         workers=app.workers,
         bodies=BodyLimits(
-            run_bytes=settings.limits.body_bytes,
-            upload_bytes=settings.limits.upload_bytes,
+            run_bytes=in_bytes(settings.limits.body),
+            upload_bytes=in_bytes(settings.limits.upload),
             values=settings.limits.body_values,
             seconds=settings.limits.body_sec,
         ),
-        body_memory=BodyMemory(8 * settings.limits.body_bytes),
-        bundle_bytes=settings.limits.bundle_bytes,
+        body_memory=BodyMemory(8 * in_bytes(settings.limits.body)),
+        bundle_bytes=in_bytes(settings.limits.bundle),
         reminders=settings.notifications.reminders.policy,
         quotas=Quotas(usual=settings.quotas, by_name=settings.quotas.tokens),
         audit=AuditTrail(store=app.store, clock=app.clock),

@@ -19,7 +19,7 @@ from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
 from askback.notifications.channels import DeliveryPolicy, open_channels
 from askback.notifications.channels.base import Channel, Failed, Refused
-from askback.notifications.channels.sender import requested_delay_sec
+from askback.notifications.channels.webhook import requested_delay_sec
 from askback.notifications.notice import Digest, DigestEntry
 from askback.runs.links import AnswerLinks, Recipient
 from askback.store.base import Store

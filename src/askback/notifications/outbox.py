@@ -21,7 +21,7 @@ from askback.core.runs import RunState
 from askback.core.webhooks import Attempt, BusyReceivers, Delivery, DeliveryReason, DueDelivery, WebhookKind
 from askback.notifications.channels import DeliveryPolicy, open_channels
 from askback.notifications.channels.base import Channel, DueMessage, Failed, Refused, Response
-from askback.notifications.channels.sender import TIMEOUT_SEC, requested_delay_sec
+from askback.notifications.channels.webhook import TIMEOUT_SEC, requested_delay_sec
 from askback.runs.links import AnswerLinks, Recipient
 from askback.store.base import Store
 from askback.store.listeners import Changes

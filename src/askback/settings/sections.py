@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, overload
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
@@ -33,6 +33,15 @@ def check_address(url: str | None) -> str | None:
     if url is not None and parts.port == 0:
         raise ValueError("must have another port")
     return url
+
+
+@overload
+def in_bytes(megabytes: float) -> int: ...
+@overload
+def in_bytes(megabytes: float | None) -> int | None: ...
+def in_bytes(megabytes: float | None) -> int | None:
+    """The value of a setting that is in MB, of 1024 * 1024 bytes."""
+    return None if megabytes is None else int(megabytes * _MB)
 
 
 class Section(BaseModel):
@@ -157,46 +166,6 @@ class Limits(Section):
         description="If less disk space than this is free, in MB, no turns are started; default: a hundredth of the disk, at most 64; 0: whatever is free.",
     )
 
-    @property
-    def body_bytes(self) -> int:
-        return int(self.body * _MB)
-
-    @property
-    def bundle_bytes(self) -> int:
-        return int(self.bundle * _MB)
-
-    @property
-    def upload_bytes(self) -> int:
-        return int(self.upload * _MB)
-
-    @property
-    def zip_total_bytes(self) -> int:
-        return int(self.zip_total * _MB)
-
-    @property
-    def line_bytes(self) -> int:
-        return int(self.line * _MB)
-
-    @property
-    def output_bytes(self) -> int:
-        return int(self.output * _MB)
-
-    @property
-    def memory_bytes(self) -> int:
-        return int(self.memory * _MB)
-
-    @property
-    def disk_bytes(self) -> int:
-        return int(self.disk * _MB)
-
-    @property
-    def min_free_disk_bytes(self) -> int | None:
-        return None if self.min_free_disk is None else int(self.min_free_disk * _MB)
-
-    @property
-    def disk_reserve_bytes(self) -> int:
-        return int(self.disk_reserve * _MB)
-
 
 class EngineLimits(Section):
     """Overrides of `limits` for one engine."""
@@ -225,7 +194,7 @@ class Quota(Section):
 
     @property
     def upload_bytes(self) -> int | None:
-        return None if self.upload is None else int(self.upload * _MB)
+        return in_bytes(self.upload)
 
 
 class Quotas(Quota):
@@ -329,14 +298,6 @@ class WarmSettings(Section):
         ge=0,
         description="If less memory than this is free, in MB, the oldest are ended; default: an eighth of the machine's, at most 1024; 0: whatever is free.",
     )
-
-    @property
-    def max_memory_bytes(self) -> int:
-        return int(self.max_memory * _MB)
-
-    @property
-    def min_free_memory_bytes(self) -> int:
-        return int(self.min_free_memory * _MB)
 
 
 class Retention(Section):

@@ -136,6 +136,7 @@ def command(
 
     from askback.app import open_library
     from askback.cli.terminal.prompt import on_terminal
+    from askback.settings.sections import in_bytes
 
     if continued == _LIST:
         return _list_resumable(settings, as_json=as_json)
@@ -156,7 +157,7 @@ def command(
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers) or from_question is not None
-        wanted = submission(arguments, package, may_ask=may_ask, max_bytes=settings.limits.body_bytes)
+        wanted = submission(arguments, package, may_ask=may_ask, max_bytes=in_bytes(settings.limits.body))
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
 

@@ -16,11 +16,10 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 
 from askback.core.webhooks import Webhook, WebhookKind
-from askback.notifications.channels import ntfy, slack, webhook
+from askback.notifications.channels import ntfy, slack
 from askback.notifications.channels.base import Channel, DueMessage, Failed, Message, Refused, Response
-from askback.notifications.channels.email import EmailChannel
-from askback.notifications.channels.sender import HttpChannel, WebhookSender
-from askback.notifications.channels.smtp import MailSender, MailServer
+from askback.notifications.channels.email import EmailChannel, MailSender, MailServer
+from askback.notifications.channels.webhook import HttpChannel, WebhookSender, standard_request
 from askback.notifications.notice import Notice
 from askback.text.formatting import rfc3339
 
@@ -75,7 +74,7 @@ async def open_channels(
         if policy.mail_server is not None:
             mail = await stack.enter_async_context(MailSender(server=policy.mail_server))
         own: dict[WebhookKind, Channel] = {
-            WebhookKind.STANDARD: HttpChannel(http, webhook.request),
+            WebhookKind.STANDARD: HttpChannel(http, standard_request),
             WebhookKind.NTFY: HttpChannel(
                 http, partial(ntfy.request, answer_buttons=policy.answer_buttons), ntfy.digest_request
             ),

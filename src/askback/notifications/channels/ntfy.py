@@ -15,7 +15,7 @@ import msgspec
 
 from askback.core.webhooks import Webhook, is_ntfy_topic
 from askback.notifications.channels.base import Message, Refused
-from askback.notifications.channels.sender import HttpRequest, json_request
+from askback.notifications.channels.webhook import HttpRequest, json_request
 from askback.notifications.notice import Choice, Digest, Notice
 from askback.runs.links import ANSWER_PAGE, ANSWERS
 from askback.text.formatting import cut_bytes, one_line

@@ -23,7 +23,7 @@ from askback.core.interactions import Interaction, option_label
 from askback.core.runs import Run, RunState
 from askback.core.webhooks import Attempt, DeliveryReason, DueDelivery, Reminders, Webhook, WebhookKind
 from askback.notifications.channels.base import Channel, DueMessage, Refused, Response
-from askback.notifications.channels.sender import HttpRequest, WebhookSender
+from askback.notifications.channels.webhook import HttpRequest, WebhookSender
 from askback.store.base import Store
 from askback.text.formatting import one_line
 

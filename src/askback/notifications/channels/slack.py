@@ -13,7 +13,7 @@ from typing import Any
 
 from askback.core.webhooks import Webhook
 from askback.notifications.channels.base import Message
-from askback.notifications.channels.sender import HttpRequest, json_request
+from askback.notifications.channels.webhook import HttpRequest, json_request
 from askback.notifications.notice import Digest, DigestEntry, Notice
 from askback.text.formatting import cut, moment
 

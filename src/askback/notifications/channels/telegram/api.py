@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from askback import __version__
-from askback.notifications.channels.sender import why_failed
+from askback.notifications.channels.webhook import why_failed
 
 if TYPE_CHECKING:
     import httpx
