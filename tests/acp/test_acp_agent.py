@@ -11,7 +11,7 @@ import pytest
 from acp.schema import CancelElicitationResponse, DeclineElicitationResponse
 
 from acp import RequestError
-from askback.cli.system_user import system_user
+from askback.cli.connection import system_user
 from askback.client import Client, RunState
 from support.acp_client import Editor, accept, agent
 from support.data_folder import ASK, FINISH, World, run_async

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from askback.cli.system_user import system_user
-from askback.cli.terminal.quiet_time import QuietTime
+from askback.cli.connection import system_user
+from askback.cli.terminal.prompt import QuietTime
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.runs import RunState
 from support.data_folder import ASK, FINISH, World, run_async, submit

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.cli.system_user import system_user
+from askback.cli.connection import system_user
 from askback.client import Client, Run
 from support.data_folder import ASK, FINISH, World
 from support.program import RUN_ID, Ran, Started, Terminal, askback, until

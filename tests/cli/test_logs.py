@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from askback.cli.logs import JsonFormatter, TextFormatter
+from askback.cli.serving import JsonFormatter, TextFormatter
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.cli.run_variables import run_variables
+from askback.cli.run_arguments import run_variables
 from askback.core.errors import Invalid
 from support.data_folder import World
 from support.program import askback

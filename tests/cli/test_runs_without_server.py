@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from askback.cli.system_user import system_user
+from askback.cli.connection import system_user
 from askback.core.actors import Actor, Channel
 from askback.core.runs import RunState
 from askback.process.tree import Tree

@@ -12,6 +12,7 @@ from askback.client import Run, RunError, RunState, RunWarning
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction
 from askback.core.runs import Mode, Profile, ProfileKind
+from askback.wire.questions import Interaction as WireInteraction
 
 EVIL = "x\x1b]0;title\x07\x1b[31m\u202ey"
 NOW = datetime.now(UTC)
@@ -32,7 +33,7 @@ RUN = Run(
 )
 
 
-@pytest.mark.parametrize("run", [RUN, replace(RUN, pending_interaction=QUESTION, error=None)])
+@pytest.mark.parametrize("run", [RUN, replace(RUN, pending_interaction=WireInteraction.of(QUESTION), error=None)])
 def test_nothing_that_a_server_says_moves_the_cursor(run: Run) -> None:
     event = Event(seq=1, run_id=EVIL, type=EventType.RUN_WARNING, at=NOW, data={"code": EVIL, "message": EVIL})
     lines = [render.line(run), *render.page(run, [], []), *render.ending(run), *live.lines(event)]

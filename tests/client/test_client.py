@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.cli.terminal.render import document
 from askback.client import (
     AsyncClient,
     CallFailed,
@@ -32,6 +31,7 @@ from askback.client import (
     Unauthorized,
     WaitTimedOut,
 )
+from askback.wire.base import plain
 from support.data_folder import ASK, DEADLINE_SEC, FINISH, World
 from support.server import Server
 
@@ -480,4 +480,4 @@ def test_a_name_is_one_segment_and_nothing_is_sent_for_another(name: str) -> Non
 def test_the_values_are_what_the_server_sent(client: Client, server: Server) -> None:
     run = client.wait(start(client, "quick"))
     sent = httpx.get(f"{server.url}/v1/runs/{run.id}", headers={"Authorization": f"Bearer {server.token}"})
-    assert json.loads(json.dumps(document(run))) == json.loads(sent.content)
+    assert json.loads(json.dumps(plain(run))) == json.loads(sent.content)

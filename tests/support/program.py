@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from askback.cli.terminal.quiet_time import QUIET_SEC
+from askback.cli.terminal.prompt import QUIET_SEC
 from askback.core.runs import Run
 from askback.process.tree import Tree
 from support.data_folder import World, run_async

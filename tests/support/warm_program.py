@@ -17,6 +17,7 @@ from typing import Any
 import askback.access.tokens
 import askback.app
 import askback.app.server
+import askback.cli.commands.access
 import askback.cli.commands.demo
 import askback.cli.commands.doctor
 import askback.cli.commands.engines
@@ -25,8 +26,7 @@ import askback.cli.commands.run
 import askback.cli.commands.runs
 import askback.cli.commands.serve
 import askback.cli.commands.skills
-import askback.cli.commands.tokens
-import askback.cli.run_ids
+import askback.cli.runs
 import askback.cli.terminal.conversation
 import askback.client
 import askback.settings.model  # noqa: F401

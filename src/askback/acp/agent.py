@@ -26,12 +26,12 @@ from acp.schema import (
 from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent
 from acp import Client as AcpClient
 from askback import __version__
-from askback.acp import commands, replay
+from askback.acp import commands
 from askback.acp.asking import Reach
 from askback.acp.conversation import CANCELLED, Conversation, RunChoices
-from askback.acp.sessions import Session, is_id, new_id
+from askback.acp.sessions import Session, is_id, new_id, replayed
 from askback.acp.stdio import INVALID_REQUEST, LineTransport, stdio_streams
-from askback.acp.updates import said
+from askback.acp.updates import agent_message
 from askback.client import AsyncClient, CallFailed, NotFound, SkillDetails
 
 _FAILED = -32603
@@ -109,7 +109,7 @@ class AskbackAgent:
             raise RequestError(INVALID_REQUEST, "another prompt is in progress")
         session = await self._open(session_id, cwd)
         with self._errors_sent():
-            async for update in replay.replayed(session):
+            async for update in replayed(session):
                 await self._client.session_update(session.id, update)
         return LoadSessionResponse()
 
@@ -171,7 +171,7 @@ class AskbackAgent:
         try:
             await Conversation(session, self._client, self._reach, self._choices).cancel()
         except CallFailed as error:
-            await self._client.session_update(session.id, said(f"The run was not canceled: {error.message}"))
+            await self._client.session_update(session.id, agent_message(f"The run was not canceled: {error.message}"))
             if session.work is not None:
                 session.work.cancel()
 

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from acp import Client as AcpClient
 from acp import RequestError
-from askback.acp.questions import check_reply, elicitation_of, form_text, question_text, stored
+from askback.acp.questions import check_reply, elicitation_of, form_text, question_text
 from askback.acp.sessions import Session, patiently
-from askback.acp.updates import said
+from askback.acp.updates import agent_message
 from askback.client import CallFailed, Conflict, Refused, Run, ServerFault, ServerUnreachable
 from askback.core.errors import Invalid
 from askback.core.interactions import Interaction, Json
@@ -49,7 +49,7 @@ class Asking:
     async def ask(self, run: Run) -> bool:
         """Ask the pending question. Returns whether the run continues, or will: False if it waits for another prompt."""
         assert run.pending_interaction is not None
-        question = stored(run.pending_interaction)
+        question = run.pending_interaction.as_core()
         self._session.asked.add((run.id, question.interaction_id))
         if question.asks_secrets:
             return await self._ask_by_link(run.id, question)
@@ -133,7 +133,7 @@ class Asking:
         return dict(answer.content or {})
 
     async def _say(self, text: str) -> None:
-        await self._peer.session_update(self._session.id, said(text))
+        await self._peer.session_update(self._session.id, agent_message(text))
 
 
 def _secret_text(run_id: str, url: str | None) -> str:

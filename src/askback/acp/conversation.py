@@ -15,9 +15,9 @@ from acp.helpers import SessionUpdate
 from acp import Client as AcpClient
 from askback.acp import commands
 from askback.acp.asking import Asking, Reach
-from askback.acp.questions import is_option, read_reply, stored
+from askback.acp.questions import is_option, read_reply
 from askback.acp.sessions import Session, patiently
-from askback.acp.updates import EventView, closing_text, ending, said
+from askback.acp.updates import EventView, agent_message, closing_text, ending
 from askback.client import CallFailed, Conflict, Event, Refused, Run, RunState, SkillDetails
 from askback.client.following import may_settle
 from askback.core.errors import AskbackError, RefusalCode
@@ -138,7 +138,7 @@ class Conversation:
     async def _answer(self, run: Run, text: str) -> bool:
         """Send the text as the answer. Returns whether the run continues."""
         assert run.pending_interaction is not None
-        question = stored(run.pending_interaction)
+        question = run.pending_interaction.as_core()
         if question.asks_secrets:
             await self._say("Your message was not sent, because this answer is secret and a chat is kept.")
             return await self._asking.ask(run)
@@ -222,7 +222,7 @@ class Conversation:
         return CANCELLED if run.state is RunState.CANCELED else END_TURN
 
     async def _say(self, text: str) -> None:
-        await self._send(said(text))
+        await self._send(agent_message(text))
 
     async def _send(self, update: SessionUpdate) -> None:
         await self._peer.session_update(self._session.id, update)

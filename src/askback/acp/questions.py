@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 from acp.schema import ElicitationSchema
 from pydantic import ValidationError
 
@@ -17,12 +16,6 @@ from askback.questions.forms import Form
 from askback.questions.typed_answers import answer_problems, is_confirmation, read_answer, value_of
 from askback.questions.view import fields_of, is_form, view_of
 from askback.skills.field_values import describe, kind_of, readable
-
-
-def stored(shown: ShownInteraction) -> Interaction:
-    """A question of the API as the rules for answers take it."""
-    return msgspec.convert(msgspec.to_builtins(shown), Interaction)
-
 
 # As a form.
 

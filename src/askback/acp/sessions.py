@@ -1,18 +1,27 @@
-"""A session of the client. Which runs belong to it is known to the server alone, by a label and the token that created them;
-so any agent with this token can load it.
+"""A session of the client, and its replay when the client loads it again.
+
+Only the server knows which runs belong to a session, by a label and the token that created them. So any agent with this
+token can load it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from askback.client import AsyncClient, Run, ServerFault, ServerUnreachable
+from acp.helpers import SessionUpdate
+
+from askback.acp.questions import answer_text, question_text
+from askback.acp.updates import EventView, agent_message, closing_text, ending, user_message
+from askback.client import AsyncClient, Event, Interaction, Run, ServerFault, ServerUnreachable
+from askback.core.events import EventType
+from askback.core.interactions import InteractionOutcome
 from askback.core.labels import ACP_SESSION
 
 PATIENCE_SEC = 60.0
@@ -77,3 +86,49 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
             if asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(_PAUSE_SEC)
+
+
+# The runs of a session, as the client sees them again when it loads the session.
+
+
+async def replayed(session: Session) -> AsyncIterator[SessionUpdate]:
+    for listed in await session.runs():
+        # Only the run itself has its input.
+        run = await session.client.get_run(listed.id)
+        given = f" {json.dumps(run.input, ensure_ascii=False)}" if run.input else ""
+        yield user_message(f"/{run.skill}{given}")
+        async for update in _history(session, run):
+            yield update
+        if run.state.final:
+            result = await session.client.result(run.id)
+            for update in ending(run, result, session.artifact_uri(run.id)):
+                yield update
+        elif run.pending_interaction is None:
+            yield agent_message(f"Run {run.id} is still in progress; send a message to follow it.")
+
+
+async def _history(session: Session, run: Run) -> AsyncIterator[SessionUpdate]:
+    view = EventView(run.id)
+    questions: dict[str, Interaction] = {}
+    async for event in session.client.events(run.id):
+        if event.type in (EventType.INTERACTION_ASKED, EventType.INTERACTION_CLOSED):
+            questions = questions or {each.interaction_id: each for each in await session.client.interactions(run.id)}
+            for update in _exchange(event, questions):
+                yield update
+            session.asked |= {(run.id, each) for each in questions if each == event.data["interaction_id"]}
+        for update in view.updates(event):
+            yield update
+        session.shown[run.id] = event.seq
+
+
+def _exchange(event: Event, questions: dict[str, Interaction]) -> list[SessionUpdate]:
+    """A question, or how it was closed."""
+    asked = questions.get(event.data["interaction_id"])
+    if asked is None:
+        return []
+    if event.type == EventType.INTERACTION_ASKED:
+        secret = "\n\nThe answer is secret: it is not typed here." if asked.as_core().asks_secrets else ""
+        return [agent_message(question_text(asked.as_core()) + secret)]
+    if asked.outcome is InteractionOutcome.ANSWERED:
+        return [user_message(answer_text(asked))]
+    return [agent_message(closing_text(event.data))]

@@ -19,7 +19,7 @@ from acp.helpers import (
     update_user_message_text,
 )
 
-from askback.client import Artifact, Event, Result, Run, RunState
+from askback.client import Event, Result, Run, RunState
 from askback.core.actors import in_words
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
@@ -29,12 +29,12 @@ from askback.text.formatting import one_line
 _MAX_TITLE = 100
 
 
-def said(text: str) -> SessionUpdate:
+def agent_message(text: str) -> SessionUpdate:
     """A message of the agent. Clients join messages that follow each other, so each ends with an empty line."""
     return update_agent_message_text(f"{text.strip()}\n\n")
 
 
-def typed(text: str) -> SessionUpdate:
+def user_message(text: str) -> SessionUpdate:
     """A message of the user, when a session is replayed."""
     return update_user_message_text(text)
 
@@ -53,7 +53,7 @@ class EventView:
                 self._turn = data["attempt_number"]
             case EventType.ASSISTANT_MESSAGE:
                 if text := prose(data["text"]).strip():
-                    yield said(text)
+                    yield agent_message(text)
             case EventType.TOOL_STARTED:
                 title = one_line(f"{data['name']} {data.get('detail', '')}", _MAX_TITLE)
                 yield start_tool_call(self._call_id(data), title, kind="other", status="in_progress")
@@ -64,9 +64,9 @@ class EventView:
                     self._call_id(data), status="completed" if data["ok"] else "failed", content=content
                 )
             case EventType.RUN_WARNING:
-                yield said(f"Warning {data['code']}: {data['message']}")
+                yield agent_message(f"Warning {data['code']}: {data['message']}")
             case EventType.INTERACTION_EXPIRING:
-                yield said(f"The question is still open; it expires at {data['deadline_at']}.")
+                yield agent_message(f"The question is still open; it expires at {data['deadline_at']}.")
             case _:
                 return
 
@@ -81,11 +81,9 @@ def closing_text(data: dict[str, Any]) -> str:
     if data.get("outcome") != InteractionOutcome.ANSWERED:
         return f"The question is closed: {str(data.get('outcome')).replace('_', ' ')}{who}."
     response = data.get("response")
-    return f"Answered{who}" + ("." if response is None else f": {_shown(response)}")
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if response is None:
+        return f"Answered{who}."
+    return f"Answered{who}: {response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)}"
 
 
 def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[SessionUpdate]:
@@ -93,14 +91,15 @@ def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[SessionUpdat
     match run.state:
         case RunState.SUCCEEDED:
             document = json.dumps(result.data, ensure_ascii=False, indent=2)
-            yield said(f"Run {run.id} succeeded.\n\n```json\n{document}\n```")
+            yield agent_message(f"Run {run.id} succeeded.\n\n```json\n{document}\n```")
         case RunState.CANCELED:
             by = f" by {in_words(run.canceled_by.name, run.canceled_by.via)}" if run.canceled_by else ""
-            yield said(f"Run {run.id} was canceled{by}.")
+            yield agent_message(f"Run {run.id} was canceled{by}.")
         case _:
-            yield said(_failure(run))
+            yield agent_message(_failure(run))
     for artifact in result.artifacts:
-        yield _file(artifact, artifact_uri)
+        uri = f"{artifact_uri}/{quote(artifact.path)}"
+        yield update_agent_message(resource_link_block(artifact.path, uri, size=artifact.size))
 
 
 def _failure(run: Run) -> str:
@@ -113,8 +112,3 @@ def _failure(run: Run) -> str:
     if error.detail:
         lines.append(f"```\n{error.detail.strip()}\n```")
     return "\n\n".join(lines)
-
-
-def _file(artifact: Artifact, uri: str) -> SessionUpdate:
-    link = resource_link_block(artifact.path, f"{uri}/{quote(artifact.path)}", size=artifact.size)
-    return update_agent_message(link)

@@ -1,12 +1,15 @@
-"""The server that a command calls: how it is found and announced, and how its errors are reported."""
+"""The server that a command calls: how it is found and announced, and how its errors are reported.
+
+Without a server, most commands work on the data folder itself; see `runs`.
+"""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+import pwd
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +17,12 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from askback.cli import exit_codes, options
+from askback.cli import exit_codes
+from askback.core.actors import Actor, Channel
 from askback.process.locks import FileLock, is_held
 
 if TYPE_CHECKING:
-    from askback.cli.local_runs import LocalRuns
     from askback.client import AsyncClient
-    from askback.core.actors import Channel
     from askback.settings.model import Settings
 
 _HINT = "start one with: askback serve, or name one with --url"
@@ -39,13 +41,22 @@ class Server:
 
     def async_client(self, via: Channel | None = None) -> AsyncClient:
         """A client of the server. `via`: the protocol that the command serves, for the audit log."""
-        from askback.cli.system_user import system_user
         from askback.client import AsyncClient
 
         # The server's own token has no person: the log shows who typed the command.
         who = {"Askback-User": quote(system_user().name)} if self.of_data_folder else {}
         way = {} if via is None else {"Askback-Via": via.value}
         return AsyncClient(self.url, self.token, headers=who | way)
+
+
+def system_user() -> Actor:
+    """The user whose process this is. A user without an entry in the system's database, as in a container, is a number."""
+    number = os.getuid()
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = ""
+    return Actor(name=name or f"uid {number}", via=Channel.CLI)
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,27 +72,15 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return by_url(by_token(function))
 
 
-Access = Callable[[], "AbstractAsyncContextManager[AsyncClient | LocalRuns]"]
-"""Opens the runs of a server, or of the data folder."""
-
-
-def on_runs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a command on runs: adds the common options, `--url` and `--token`, and passes `access` to the runs.
-
-    They are those of the server in the options or on the data folder, else of the data folder itself.
-    """
-
-    @functools.wraps(function)
-    def with_access(*args: Any, settings: Settings, url: str | None, token: str | None, **rest: Any) -> Any:
-        server = find(settings, url, token)
-        if server is not None:
-            with errors_reported(server):
-                return function(*args, access=server.async_client, **rest)
-        from askback.cli.local_runs import local_runs
-
-        return function(*args, access=functools.partial(local_runs, settings), **rest)
-
-    return options.common(server_options(with_access))
+@asynccontextmanager
+async def client_of(settings: Settings, url: str | None, token: str | None) -> AsyncIterator[AsyncClient]:
+    """A client of the server in the options, in the environment or on the data folder. Raises if there is none."""
+    server = find(settings, url, token)
+    if server is None:
+        raise no_server(settings)
+    with errors_reported(server):
+        async with server.async_client() as client:
+            yield client
 
 
 def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 FAILED = 1
 """The run failed, or this machine cannot do it."""
@@ -40,7 +41,7 @@ class EndedBySignal(Exception):
         self.exit_code = 128 + number
 
 
-def run_async(main: Callable[[], Awaitable[int]]) -> int:
+def run_async(main: Coroutine[Any, Any, int]) -> int:
     """Run an asynchronous command to its exit code. SIGTERM and SIGHUP cancel it and raise `EndedBySignal`."""
     import asyncio
 
@@ -57,7 +58,7 @@ def run_async(main: Callable[[], Awaitable[int]]) -> int:
             if not is_ignored(number):
                 loop.add_signal_handler(number, leave, number)
         try:
-            return await main()
+            return await main
         except asyncio.CancelledError as error:
             # The canceled code has added notes that say what became of its work.
             notes = "; ".join(getattr(error, "__notes__", ()))
@@ -70,16 +71,13 @@ def run_async(main: Callable[[], Awaitable[int]]) -> int:
     except KeyboardInterrupt:
         raise EndedBySignal(signal.SIGINT) from None
     except ExceptionGroup as group:
-        raise _first(group) from None
+        # The tasks of a command fail as a group; the user wants the one reason.
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 def is_ignored(number: signal.Signals) -> bool:
     """Whether our caller set the signal to be ignored: `nohup askback run …`, or a background job."""
     return signal.getsignal(number) is signal.SIG_IGN
-
-
-def _first(error: BaseException) -> BaseException:
-    """The tasks of a command fail as a group; the user wants the one reason."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

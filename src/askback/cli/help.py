@@ -5,13 +5,16 @@ Imported for every command, so it must import quickly.
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from askback.cli import layout
+from askback.cli import output
 
 WIDTH = 80
 
@@ -20,17 +23,15 @@ class Formatter(click.HelpFormatter):
     """Headings are bold on a terminal, unless NO_COLOR is set."""
 
     def write_heading(self, heading: str) -> None:
-        self.write(f"{'':>{self.current_indent}}{_bold(f'{heading}:')}\n")
+        text = f"{heading}:"
+        if sys.stdout.isatty():
+            # Only here, because it takes longer to import than everything else that help needs.
+            from rich.console import Console
 
-
-def _bold(text: str) -> str:
-    if not sys.stdout.isatty():
-        return text
-    # Only here, because it takes longer to import than everything else that help needs.
-    from rich.console import Console
-
-    console = Console()
-    return text if console.no_color or console.color_system is None else click.style(text, bold=True)
+            console = Console()
+            if not console.no_color and console.color_system is not None:
+                text = click.style(text, bold=True)
+        self.write(f"{'':>{self.current_indent}}{text}\n")
 
 
 class Context(click.Context):
@@ -58,4 +59,17 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
     if examples:
         with formatter.section("Examples"):
             for line in examples:
-                formatter.write(layout.signs(f"  {line}\n"))
+                formatter.write(output.ascii_fallback(f"  {line}\n"))
+
+
+def program() -> str:
+    """`askback`, or what to type where it is not on the PATH."""
+    started = Path(sys.argv[0])
+    if "archive-v0" in Path(sys.prefix).parts:
+        # An environment of uvx, which is on the PATH of this process only.
+        return "uvx askback"
+    if started.stem != "askback":
+        return f"{shlex.quote(sys.executable)} -m askback"
+    found = shutil.which("askback")
+    on_path = found is not None and Path(found).resolve() == started.resolve()
+    return "askback" if on_path else shlex.quote(sys.argv[0])

@@ -64,7 +64,12 @@ _EXAMPLES = (
     "askback skills new my-skill && askback run ./my-skill --engine scripted",
 )
 
-_MODULES = dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete"), "runs")
+_MODULES = {
+    **dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete", "audit"), "runs"),
+    **dict.fromkeys(("tokens", "sessions", "invitations"), "access"),
+    **dict.fromkeys(("worker", "workers"), "worker"),
+    **dict.fromkeys(("config", "trust"), "settings"),
+}
 """Commands that share a module. Every other command has a module with its name."""
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from askback.cli import exit_codes, output
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.interactions import Json
 from askback.fs.paths import is_kind
+from askback.text.formatting import one_line
 
 if TYPE_CHECKING:
     from askback.settings.model import Settings
@@ -23,6 +27,9 @@ _STARTS_ENGINES = {"run", "reply", "serve", "worker"}
 """These commands refuse an untrusted settings file; the others warn and ignore it."""
 _MAX_KEYS = 12
 _MAX_WARNING = 10_000
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LIFETIME = re.compile(r"([0-9]+)([smhdw])", re.ASCII)
+_MAX_DIGITS = 12
 
 
 class PathName(click.Path):
@@ -35,7 +42,10 @@ class PathName(click.Path):
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`."""
+    """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`. The function may be asynchronous.
+
+    A group does nothing if a subcommand is called.
+    """
 
     @click.option(
         "--config", type=PathName(path_type=Path), metavar="F", help="Settings file to use instead of askback.toml."
@@ -44,9 +54,14 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")
     @functools.wraps(function)
     def with_settings(*args: Any, config: Path | None, data_dir: Path | None, as_json: bool, **rest: Any) -> Any:
-        group = _group_options()
+        context = click.get_current_context()
+        if context.invoked_subcommand is not None:
+            return 0
+        # The same options given before a subcommand: `askback skills --json check …`.
+        group: Mapping[str, Any] = {} if context.parent is None else context.parent.params
         settings = _load(config or group.get("config"), data_dir or group.get("data_dir"))
-        return function(*args, settings=settings, as_json=as_json or group.get("as_json", False), **rest)
+        result = function(*args, settings=settings, as_json=as_json or group.get("as_json", False), **rest)
+        return exit_codes.run_async(result) if isinstance(result, Coroutine) else result
 
     return with_settings
 
@@ -55,12 +70,6 @@ def refuse_json(as_json: bool, protocol: str) -> None:
     """For a command whose stdout belongs to a protocol."""
     if as_json:
         raise click.UsageError(f"--json cannot be used here: stdout carries {protocol}")
-
-
-def _group_options() -> Mapping[str, Any]:
-    """The same options given before a subcommand: `askback skills --json check …`."""
-    parent = click.get_current_context().parent
-    return {} if parent is None else parent.params
 
 
 def _load(config: Path | None, data_dir: Path | None) -> Settings:
@@ -81,14 +90,7 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
 
 
 def _report_untrusted(found: Untrusted) -> None:
-    from askback.cli import output
-    from askback.text.formatting import one_line
-
-    context = click.get_current_context()
-    if context.invoked_subcommand is not None:
-        # The subcommand loads the settings, too.
-        return
-    if context.find_root().invoked_subcommand in _STARTS_ENGINES:
+    if click.get_current_context().find_root().invoked_subcommand in _STARTS_ENGINES:
         raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, _refusal(found))
     output.to_stderr(f"askback: {one_line(_warning(found), _MAX_WARNING)}")
 
@@ -169,7 +171,20 @@ def _typed(word: str) -> Json:
     return value if isinstance(value, bool | int | float) else word
 
 
-# Texts and files.
+# Lifetimes, texts and files.
+
+
+def lifetime(text: str, most: timedelta, most_in_words: str) -> timedelta:
+    """The value of `--expires-in`. Raises `click.UsageError` unless it is from a second to `most`."""
+    found = _LIFETIME.fullmatch(text.strip())
+    if found is None:
+        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: write it as 4w, 30d, 12h, 45m or 90s")
+    unit = _UNITS[found[2]]
+    # A number of many digits is not a timedelta.
+    number = int(found[1]) if len(found[1]) <= _MAX_DIGITS else 0
+    if not 1 <= number <= most // timedelta(**{unit: 1}):
+        raise click.UsageError(f"--expires-in {one_line(text, 40)!r}: must be from 1s to {most_in_words}")
+    return timedelta(**{unit: number})
 
 
 def text(word: str, option: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
+import msgspec
+
 from askback.core import interactions
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.secrecy import Secrecy
@@ -68,6 +70,10 @@ class Interaction(Shape):
         Actor | None,
         about("Who closed the question, and through which channel. Null while it is pending, and if it is not known."),
     ]
+
+    def as_core(self) -> interactions.Interaction:
+        """The question as the rules for answers take it."""
+        return msgspec.convert(msgspec.to_builtins(self), interactions.Interaction)
 
     @property
     def secrecy(self) -> Secrecy:

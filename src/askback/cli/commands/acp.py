@@ -30,7 +30,7 @@ INSTALL = "install it with: pip install 'askback[acp]' (with pipx: pipx inject a
 @click.option("--workdir", is_flag=True, help="Let the engine work in the folder of the session (setting workdirs).")
 @options.common
 @connection.server_options
-def command(
+async def command(
     settings: Settings, as_json: bool, engine: str | None, workdir: bool, url: str | None, token: str | None
 ) -> int:
     """Speak the Agent Client Protocol (ACP) on stdin and stdout. An editor starts this command.
@@ -66,11 +66,8 @@ def command(
         except exit_codes.CommandFailed as failed:
             raise ServerFailed(failed.code, failed.message) from None
 
-    async def main() -> int:
-        await serve(connect, RunChoices(engine=engine, in_folder=workdir), reported)
-        return 0
-
-    return exit_codes.run_async(main)
+    await serve(connect, RunChoices(engine=engine, in_folder=workdir), reported)
+    return 0
 
 
 def _is_pipe(stream: TextIO) -> bool:

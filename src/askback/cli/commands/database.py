@@ -32,10 +32,9 @@ _SQLITE = "runs are in an SQLite file in the data folder; it is created and upgr
     ),
 )
 @options.common
-@click.pass_context
-def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+def command(settings: Settings, as_json: bool) -> int:
     """Without a subcommand: the same as status."""
-    return 0 if ctx.invoked_subcommand is not None else _status(settings, as_json=as_json)
+    return _status(settings, as_json=as_json)
 
 
 @command.command("status")
@@ -117,7 +116,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
         runs=settings.runs_dir or source / "runs",
         record_kinds=record_kinds(),
     )
-    done = import_folder(given, address, _progress if sys.stderr.isatty() else _no_progress)
+    done = import_folder(given, address, _progress if sys.stderr.isatty() else lambda *_: None)
     if as_json:
         output.print_json({"folder": str(source), "rows": dict(done.rows), "already_imported": done.already})
         return 0
@@ -142,10 +141,6 @@ def _refuse_used(folder: Path) -> None:
 
 def _progress(table: str, copied: int, total: int) -> None:
     output.to_stderr(f"\r\x1b[K{table}: {copied} of {total}", end="\n" if copied == total else "")
-
-
-def _no_progress(table: str, copied: int, total: int) -> None:
-    pass
 
 
 def _status(settings: Settings, *, as_json: bool) -> int:
@@ -206,8 +201,5 @@ def _view(found: SchemaStatus, living: Sequence[Instance]) -> dict[str, Any]:
 
 
 def _print_sqlite(settings: Settings, *, as_json: bool) -> int:
-    if as_json:
-        output.print_json({"database": "sqlite", "data_dir": str(settings.data_dir), "fits": True})
-    else:
-        output.print_line(_SQLITE)
-    return 0
+    document = {"database": "sqlite", "data_dir": str(settings.data_dir), "fits": True}
+    return output.print_done(document, _SQLITE, as_json=as_json)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options
-from askback.cli.help import Command
-from askback.cli.invocation import program
+from askback.cli.exit_codes import run_async
+from askback.cli.help import Command, program
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
@@ -45,18 +45,17 @@ def command(settings: Settings, as_json: bool, answers: tuple[str, ...]) -> int:
     if not answers and (as_json or not on_terminal()):
         answers = (_ANSWER,)
     if click.get_current_context().params.get("data_dir") is not None:
-        return _tour(settings, answers, as_json=as_json, kept=True)
+        return run_async(_tour(settings, answers, as_json=as_json, kept=True))
     with tempfile.TemporaryDirectory(prefix="askback-demo-") as folder:
         private = settings.model_copy(
             update={"data_dir": Path(folder), "database": None, "files": None, "runs_dir": None}
         )
-        return _tour(private, answers, as_json=as_json, kept=False)
+        return run_async(_tour(private, answers, as_json=as_json, kept=False))
 
 
-def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
+async def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: bool) -> int:
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
-    from askback.cli.system_user import system_user
+    from askback.cli.connection import system_user
     from askback.cli.terminal.conversation import converse, print_result
     from askback.cli.terminal.live import choose
     from askback.cli.terminal.prompt import on_terminal
@@ -70,21 +69,17 @@ def _tour(settings: Settings, answers: tuple[str, ...], *, as_json: bool, kept: 
         mode="interactive",
         input={"destination": "Lisbon", "days": 3},
     )
-
-    async def main() -> int:
-        async with opened(settings) as app:
-            with choose(as_json=as_json) as display:
-                display.write("Askback runs agent skills that can ask back. Here is a complete run.\n")
-                display.write(f"▸ askback run {DEMO.name} --engine scripted --input destination=Lisbon --input days=3")
-                run = await app.service.submit(wanted)
-                can_ask = on_terminal() and not as_json
-                ending = await converse(app, run, display, answers=answers, can_ask=can_ask, kept=kept)
-                for line in await _explanation(app, ending.run):
-                    display.write(line)
-        print_result(ending, as_json=as_json)
-        return ending.exit_code
-
-    return run_async(main)
+    async with opened(settings) as app:
+        with choose(as_json=as_json) as display:
+            display.write("Askback runs agent skills that can ask back. Here is a complete run.\n")
+            display.write(f"▸ askback run {DEMO.name} --engine scripted --input destination=Lisbon --input days=3")
+            run = await app.service.submit(wanted)
+            can_ask = on_terminal() and not as_json
+            ending = await converse(app, run, display, answers=answers, can_ask=can_ask, kept=kept)
+            for line in await _explanation(app, ending.run):
+                display.write(line)
+    print_result(ending, as_json=as_json)
+    return ending.exit_code
 
 
 async def _explanation(app: App, run: Run) -> list[str]:

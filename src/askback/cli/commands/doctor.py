@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,19 +14,29 @@ from urllib.parse import urlsplit
 import click
 
 from askback.cli import options, output
-from askback.cli.finding import Finding
 from askback.cli.help import Command
-from askback.cli.telegram_check import telegram_findings
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
     from askback.app import App
     from askback.catalog.engines import EngineReport
+    from askback.notifications.channels.telegram.api import BotApi
     from askback.process.isolation import Enforcement, Isolation
     from askback.settings.model import Settings
 
 _LOW_DISK = 1_000_000_000
 _CONNECT_SEC = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report. `ok` is None for something worth knowing that is not wrong; with `warning`, for something to act on."""
+
+    what: str
+    ok: bool | None
+    message: str
+    advice: str = ""
+    warning: bool = False
 
 
 @click.command(
@@ -35,29 +45,32 @@ _CONNECT_SEC = 3.0
     examples=("askback doctor",),
 )
 @options.common
-def command(settings: Settings, as_json: bool) -> int:
+async def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
     from askback.core.errors import RefusalCode, Unavailable
+    from askback.settings.files import unknown_variables
     from askback.settings.sections import TelemetrySettings
 
-    async def main() -> int:
-        findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
-        findings += _variables()
-        findings += [finding async for finding in telegram_findings(settings)]
-        try:
-            # A problem with the telemetry is reported above, and must not hide the rest.
-            async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), read_only=True) as app:
-                findings += [finding async for finding in _examine(app)]
-        except Unavailable as error:
-            # The folder of the program itself may be on a full disk, wherever the database is.
-            what = "disk" if error.code is RefusalCode.DISK_FULL else "database"
-            findings.append(Finding(what=what, ok=False, message=error.message))
-        _print(findings, as_json=as_json)
-        return 1 if any(finding.ok is False for finding in findings) else 0
-
-    return run_async(main)
+    findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
+    for message in unknown_variables():
+        advice = "correct its name, or unset it"
+        findings.append(Finding(what="environment", ok=None, message=message, advice=advice, warning=True))
+    findings += [finding async for finding in _telegram(settings)]
+    try:
+        # A problem with the telemetry is reported above, and must not hide the rest.
+        async with opened(settings.model_copy(update={"telemetry": TelemetrySettings()}), read_only=True) as app:
+            findings += [finding async for finding in _examine(app)]
+    except Unavailable as error:
+        # The folder of the program itself may be on a full disk, wherever the database is.
+        what = "disk" if error.code is RefusalCode.DISK_FULL else "database"
+        findings.append(Finding(what=what, ok=False, message=error.message))
+    healthy = all(finding.ok is not False for finding in findings)
+    if as_json:
+        output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
+    else:
+        _print(findings)
+    return 0 if healthy else 1
 
 
 async def _database(app: App) -> Finding:
@@ -72,7 +85,7 @@ async def _database(app: App) -> Finding:
 
 
 async def _examine(app: App) -> AsyncIterator[Finding]:
-    from askback.cli.terminal.probing import probing_shown
+    from askback.cli.terminal.live import probing_shown
 
     yield await _database(app)
     if (files := await _files(app)) is not None:
@@ -188,14 +201,6 @@ def has_slow_cookies(version: tuple[int, int, int]) -> bool:
     return (3, 11) <= version < (3, 11, 10) or (3, 12) <= version < (3, 12, 6)
 
 
-def _variables() -> Iterator[Finding]:
-    from askback.settings.files import unknown_variables
-
-    for message in unknown_variables():
-        advice = "correct its name, or unset it"
-        yield Finding(what="environment", ok=None, message=message, advice=advice, warning=True)
-
-
 def _disk(data_dir: Path) -> Finding:
     folder = next(parent for parent in (data_dir, *data_dir.parents) if options.exists(parent))
     free = shutil.disk_usage(folder).free
@@ -239,6 +244,52 @@ def _telemetry(settings: Settings) -> Iterator[Finding]:
         yield Finding(what="telemetry", ok=None, message=message, advice=advice, warning=True)
     else:
         yield Finding(what="telemetry", ok=True, message=f"traces and metrics are sent to {endpoint}")
+
+
+async def _telegram(settings: Settings) -> AsyncIterator[Finding]:
+    """The bot's token, other users of it, and whether it reaches its chats. Nothing if there is no bot. Sends no message."""
+    telegram = settings.telegram
+    if telegram.token is None:
+        return
+    from askback.notifications.channels.telegram.api import BotApi, BotApiError, Refused
+
+    api = BotApi(token=telegram.token, url=telegram.api_url)
+    try:
+        name = (await api.call("getMe"))["username"]
+        yield Finding(what="telegram", ok=True, message=f"the token belongs to the bot @{name}")
+        async for finding in _receivers(settings, api):
+            yield finding
+    except Refused as error:
+        advice = "take the token from @BotFather again, and correct telegram.token" if error.of_token else ""
+        message = f"the token is refused ({error.status})" if error.of_token else f"the Bot API says: {error}"
+        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+    except BotApiError as error:
+        message = f"the Bot API at {telegram.api_url} cannot be reached: {error}"
+        advice = "check the network, HTTPS_PROXY and telegram.api_url"
+        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+    finally:
+        await api.close()
+
+
+async def _receivers(settings: Settings, api: BotApi) -> AsyncIterator[Finding]:
+    from askback.notifications.channels.telegram.api import Refused
+
+    if (await api.call("getWebhookInfo")).get("url"):
+        message = "the bot sends its updates to a webhook, so no answer arrives here"
+        advice = "use another bot, or remove the webhook with the method deleteWebhook"
+        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+    if not any(chat.notify for chat in settings.telegram.chats):
+        advice = "send /start to the bot: it replies with your id, which belongs in telegram.chats"
+        yield Finding(what="telegram", ok=None, message="no chat gets questions", advice=advice, warning=True)
+    for chat in settings.telegram.chats:
+        if not chat.notify:
+            continue
+        try:
+            await api.call("getChat", chat_id=chat.id)
+        except Refused as error:
+            message = f"the bot does not reach {chat.name} ({chat.id}): {error}"
+            advice = "add the bot to the group" if chat.id < 0 else f"{chat.name} must send /start to the bot"
+            yield Finding(what="telegram", ok=None, message=message, advice=advice, warning=True)
 
 
 def _sandbox(isolation: Isolation) -> Finding:
@@ -308,11 +359,7 @@ def _limits(enforcement: Enforcement) -> Iterator[Finding]:
         yield Finding(what="limits", ok=None, message=f"{message}; {enforcement.why_not_more}", advice=advice)
 
 
-def _print(findings: list[Finding], *, as_json: bool) -> None:
-    if as_json:
-        healthy = all(finding.ok is not False for finding in findings)
-        output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
-        return
+def _print(findings: Sequence[Finding]) -> None:
     output.print_heading(f"  {'CHECK':<18} RESULT")
     for finding in findings:
         sign = {True: "✔", False: "✘", None: "!" if finding.warning else "·"}[finding.ok]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from askback.cli import options, output
-from askback.cli.completion import complete_engine
+from askback.cli.commands.completion import complete_engine
+from askback.cli.exit_codes import FAILED
 from askback.cli.help import Group
 from askback.core.runs import ProfileKind
 from askback.text.formatting import one_line, printable
@@ -30,64 +32,47 @@ if TYPE_CHECKING:
 )
 @click.option("--refresh", is_flag=True, help="Ask every program again, not only those that have changed.")
 @options.common
-@click.pass_context
-def command(ctx: click.Context, settings: Settings, as_json: bool, refresh: bool) -> int:
+async def command(settings: Settings, as_json: bool, refresh: bool) -> int:
     """Without a subcommand: list every engine: installed or not, its version, how its runs wait, signed in or not,
     and what to do.
 
     Each program is asked once for its version and abilities, and again when it has changed.
     """
-    if ctx.invoked_subcommand is not None:
-        return 0
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
-    from askback.cli.terminal.probing import probing_shown
-    from askback.wire.base import plain
+    from askback.cli.terminal.live import probing_shown
 
-    async def main() -> int:
-        async with opened(settings, read_only=True) as app:
-            engines = app.service.engines
-            if as_json:
-                output.print_json(plain(await engines.views(refresh=refresh)))
-                return 0
-            with probing_shown(engines):
-                reports = await engines.reports(refresh=refresh)
-        output.print_heading(f"  {'ENGINE':<10} VERSION, HOW ITS RUNS WAIT, SIGN-IN")
-        for report in reports:
-            for line in _lines(report):
-                output.print_line(line, indent=6)
-        for name, reason in engines.broken.items():
-            output.print_line(f"✘ {name}: {printable(reason)}")
-        return 0
-
-    return run_async(main)
+    async with opened(settings, read_only=True) as app:
+        engines = app.service.engines
+        if as_json:
+            return output.print_list(await engines.views(refresh=refresh), str, as_json=True)
+        with probing_shown(engines):
+            reports = await engines.reports(refresh=refresh)
+    heading = f"  {'ENGINE':<10} VERSION, HOW ITS RUNS WAIT, SIGN-IN"
+    output.print_list(reports, _lines, as_json=False, heading=heading, indent=6)
+    for name, reason in engines.broken.items():
+        output.print_line(f"✘ {name}: {printable(reason)}")
+    return 0
 
 
 @command.command("models", examples=("askback engines models codex", "askback engines models claude --json"))
 @click.argument("name", metavar="ENGINE", shell_complete=complete_engine)
 @options.common
-def models(settings: Settings, as_json: bool, name: str) -> int:
+async def models(settings: Settings, as_json: bool, name: str) -> int:
     """List the models that a run on ENGINE can name, as its program lists them."""
     from askback.app import opened
-    from askback.cli.exit_codes import FAILED, run_async
-    from askback.cli.terminal.probing import probing_shown
+    from askback.cli.terminal.live import probing_shown
     from askback.wire.base import plain
 
-    async def main() -> int:
-        async with opened(settings, read_only=True) as app:
-            if as_json:
-                output.print_json(plain(await app.service.engines.models(name)))
-                return 0
-            with probing_shown(app.service.engines):
-                found = await app.service.engines.models(name)
-        if found.models is None:
-            output.to_stderr(f"askback: no list of models: {one_line(found.reason or '', 500)}")
-            return FAILED
-        for model in found.models:
-            output.print_line(_model_line(model), indent=6)
+    async with opened(settings, read_only=True) as app:
+        with nullcontext() if as_json else probing_shown(app.service.engines):
+            found = await app.service.engines.models(name)
+    if as_json:
+        output.print_json(plain(found))
         return 0
-
-    return run_async(main)
+    if found.models is None:
+        output.to_stderr(f"askback: no list of models: {one_line(found.reason or '', 500)}")
+        return FAILED
+    return output.print_list(found.models, _model_line, as_json=False, indent=6)
 
 
 def _model_line(model: EngineModel) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from askback.settings.model import Settings
     from askback.store.pages import StoredRunCount
 
-_YES = click.option("--yes", is_flag=True, help="Do it. Without this, it is only said what would happen.")
+_YES = click.option("--yes", is_flag=True, help="Apply the change (default: dry run).")
 
 _MOST_SHOWN = 20
 
@@ -30,27 +30,26 @@ _MOST_SHOWN = 20
     examples=("askback files status", "askback files status --json", "askback files adopt --yes"),
 )
 @options.common
-@click.pass_context
-def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+async def command(settings: Settings, as_json: bool) -> int:
     """Without a subcommand: the same as status."""
-    return 0 if ctx.invoked_subcommand is not None else _status(settings, as_json=as_json)
+    return await _status(settings, as_json=as_json)
 
 
 @command.command("status")
 @options.common
-def status(settings: Settings, as_json: bool) -> int:
+async def status(settings: Settings, as_json: bool) -> int:
     """Show where the files of runs are stored, and how many runs have theirs there. Nothing is changed.
 
     It looks whether the files are there. The exit code is 1 if some are missing, or if the store cannot be used or is not the
     one of this database.
     """
-    return _status(settings, as_json=as_json)
+    return await _status(settings, as_json=as_json)
 
 
 @command.command("adopt")
 @_YES
 @options.common
-def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
+async def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
     """Use the store at the address of `files` with this database, whatever was used before.
 
     Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
@@ -72,13 +71,13 @@ def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
         output.to_stderr(f"✔ {place} ({adopted}) belongs to this database now")
         return {"changed": True, "id": adopted}
 
-    return _change(settings, change, as_json=as_json)
+    return await _change(settings, change, as_json=as_json)
 
 
 @command.command("forget")
 @_YES
 @options.common
-def forget(settings: Settings, as_json: bool, yes: bool) -> int:
+async def forget(settings: Settings, as_json: bool, yes: bool) -> int:
     """Give the file store up: this database is used without one again. The files in the store are not removed.
 
     Runs whose last turn was on another machine cannot be continued afterwards. No server or worker may be running.
@@ -97,22 +96,18 @@ def forget(settings: Settings, as_json: bool, yes: bool) -> int:
         output.to_stderr(f"✔ the store is not used any more; {affected}. Remove the setting `files` now")
         return {"changed": True, "runs": runs.stored}
 
-    return _change(settings, change, as_json=as_json)
+    return await _change(settings, change, as_json=as_json)
 
 
-def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str, Any]]], *, as_json: bool) -> int:
+async def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str, Any]]], *, as_json: bool) -> int:
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
 
-    async def main() -> int:
-        async with opened(settings, read_only=True) as app:
-            await _refuse_used(app)
-            result = await change(app)
-        if as_json:
-            output.print_json(result)
-        return 0 if result["changed"] else 1
-
-    return run_async(main)
+    async with opened(settings, read_only=True) as app:
+        await _refuse_used(app)
+        result = await change(app)
+    if as_json:
+        output.print_json(result)
+    return 0 if result["changed"] else 1
 
 
 async def _refuse_used(app: App) -> None:
@@ -141,20 +136,16 @@ class _Status:
         return self.report.problem is None and not (self.contents and self.contents.missing)
 
 
-def _status(settings: Settings, *, as_json: bool) -> int:
+async def _status(settings: Settings, *, as_json: bool) -> int:
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
 
-    async def main() -> int:
-        async with opened(settings, read_only=True) as app:
-            status = await _examined(app)
-        if as_json:
-            output.print_json(_view(status))
-        else:
-            _print(status)
-        return 0 if status.good else 1
-
-    return run_async(main)
+    async with opened(settings, read_only=True) as app:
+        status = await _examined(app)
+    if as_json:
+        output.print_json(_view(status))
+    else:
+        _print(status)
+    return 0 if status.good else 1
 
 
 async def _examined(app: App) -> _Status:

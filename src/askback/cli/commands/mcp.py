@@ -35,13 +35,8 @@ _NOTHING = "nothing was changed"
 @click.option("--skill-tools", is_flag=True, help="Offer each skill as a separate tool, too.")
 @server_options
 @options.common
-@click.pass_context
-def command(
-    ctx: click.Context, settings: Settings, as_json: bool, url: str | None, token: str | None, skill_tools: bool
-) -> int:
+async def command(settings: Settings, as_json: bool, url: str | None, token: str | None, skill_tools: bool) -> int:
     """Serve MCP on stdin and stdout, as a client of a running server. Runs continue when the MCP client leaves."""
-    if ctx.invoked_subcommand is not None:
-        return 0
     options.refuse_json(as_json, "MCP")
     if sys.stdin.isatty():
         raise click.UsageError(
@@ -57,13 +52,10 @@ def command(
             raise ServerUnreachable("this machine", f"no server runs on the data folder {settings.data_dir}")
         return found.url, found.token
 
-    async def serve() -> int:
-        from askback.mcp.stdio import serve_stdio
+    from askback.mcp.stdio import serve_stdio
 
-        await serve_stdio(server, skills_as_tools=skill_tools)
-        return 0
-
-    return exit_codes.run_async(serve)
+    await serve_stdio(server, skills_as_tools=skill_tools)
+    return 0
 
 
 @command.command(
@@ -114,7 +106,8 @@ def install(
         return _report(message, {**shown, "written": False, "present": True, "backup": None}, as_json=as_json)
     wanted = config.with_entry(entry)
     if not (force or _may_install(config, text, yes=yes, as_json=as_json)):
-        return _declined()
+        output.to_stderr(_NOTHING)
+        return exit_codes.FAILED
     backup = config.write(wanted)
     done = "replaced the entry of askback in" if present else "added askback to"
     message = f"{done} {path}{_kept(backup)}; restart {client}, and keep a server running: askback serve"
@@ -139,7 +132,8 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
     wanted = config.without_entry()
     lines = (f"{path} loses:", config.existing_text)
     if not yes and not _confirmed("Remove it?", *lines, path=path, as_json=as_json):
-        return _declined()
+        output.to_stderr(_NOTHING)
+        return exit_codes.FAILED
     backup = config.write(wanted)
     message = f"removed askback from {path}{_kept(backup)}; restart {client}"
     return _report(message, {**shown, "removed": True, "backup": backup and str(backup)}, as_json=as_json)
@@ -194,11 +188,6 @@ def _confirmed(question: str, *lines: str, path: Path, as_json: bool) -> bool:
         raise click.UsageError(f"{_NOTHING}: {path} is changed only if you agree; pass --yes")
     output.to_stderr(*lines)
     return click.confirm(question, default=True, err=True)
-
-
-def _declined() -> int:
-    output.to_stderr(_NOTHING)
-    return exit_codes.FAILED
 
 
 def _report(message: str, document: dict[str, Any], *, as_json: bool) -> int:

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import connection, exit_codes, options, output
-from askback.cli.completion import complete_waiting_run
+from askback.cli.commands.completion import complete_waiting_run
+from askback.cli.exit_codes import run_async
 from askback.cli.help import Command
 from askback.core.errors import Conflict, Invalid, NotFound, RefusalCode
 from askback.text.formatting import printable
 
 if TYPE_CHECKING:
     from askback.app import App
-    from askback.cli.connection import Server
     from askback.cli.terminal.conversation import Ending
     from askback.cli.terminal.live import Display
     from askback.cli.terminal.prompt import Settled
-    from askback.client import AsyncClient
-    from askback.client import Run as ServedRun
+    from askback.client import AsyncClient, Run
     from askback.core.interactions import Interaction, Json
-    from askback.core.runs import Run
     from askback.settings.model import Settings
 
 
@@ -61,11 +59,9 @@ def command(
 
     can_ask = on_terminal() and not as_json
     text = options.text(text, "TEXT") if text is not None else None if can_ask else _piped()
-    server = connection.find(settings, url, token)
-    if server is None:
-        return _reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask)
-    with connection.errors_reported(server):
-        return _reply_to_server(server, run, text, interaction, as_json=as_json)
+    if connection.find(settings, url, token) is None:
+        return run_async(_reply_here(settings, run, text, interaction, as_json=as_json, can_ask=can_ask))
+    return run_async(_reply_to_server(settings, url, token, run, text, interaction, as_json=as_json))
 
 
 def _piped() -> str:
@@ -93,12 +89,8 @@ def _piped() -> str:
 # Both ways.
 
 
-def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
+def _pending_question(run: Run, wanted: str | None) -> Interaction:
     """The question to answer; with `wanted`, no other."""
-    import msgspec
-
-    from askback.core.interactions import Interaction
-
     pending = run.pending_interaction
     if pending is None:
         message = f"run {run.id} has no pending question; its state is {run.state}"
@@ -108,12 +100,12 @@ def _pending_question(run: Run | ServedRun, wanted: str | None) -> Interaction:
             RefusalCode.INTERACTION_NOT_PENDING,
             f"question {wanted!r} of run {run.id} is not pending; {pending.interaction_id!r} is",
         )
-    return pending if isinstance(pending, Interaction) else msgspec.convert(msgspec.to_builtins(pending), Interaction)
+    return pending.as_core()
 
 
-def _closing(run: Run | ServedRun) -> str:
+def _closing(run: Run) -> str:
     """Who closed the last question."""
-    from askback.cli.terminal.people import who
+    from askback.cli.terminal.render import who
 
     closed = run.closed_interaction
     if closed is None or closed.answered_with is None:
@@ -145,12 +137,12 @@ async def _response(pending: Interaction, text: str | None, display: Display, se
     return response
 
 
-def _settled_elsewhere(pending: Interaction, run: Run | ServedRun) -> Conflict:
+def _settled_elsewhere(pending: Interaction, run: Run) -> Conflict:
     message = f"question {pending.interaction_id!r} of run {run.id} was settled elsewhere in the meantime"
     return Conflict(RefusalCode.INTERACTION_NOT_PENDING, message + _closing(run))
 
 
-def _sent(run: Run | ServedRun, *, lacks_worker: bool) -> str:
+def _sent(run: Run, *, lacks_worker: bool) -> str:
     follow = f"askback watch {run.id}"
     if lacks_worker:
         return f"✔ sent; run {run.id} waits for a server or worker that has {printable(run.engine)}; follow it with: {follow}"
@@ -160,47 +152,40 @@ def _sent(run: Run | ServedRun, *, lacks_worker: bool) -> str:
 # On the data folder.
 
 
-def _reply_here(
-    settings: Settings, run: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
+async def _reply_here(
+    settings: Settings, given: str, text: str | None, interaction: str | None, *, as_json: bool, can_ask: bool
 ) -> int:
     from askback.app import opened
+    from askback.cli.runs import find_run
     from askback.cli.terminal.conversation import print_result
     from askback.cli.terminal.live import choose
+    from askback.wire.runs import Run
 
-    async def main() -> int:
-        async with opened(settings) as app:
-            found = await _find_here(app, settings, run)
-            pending = _pending_question(found, interaction)
-            with choose(as_json=as_json) as display:
-                ending = await _answer_here(app, found.id, pending, text, display, can_ask=can_ask)
-        print_result(ending, as_json=as_json)
-        return ending.exit_code
-
-    return exit_codes.run_async(main)
-
-
-async def _find_here(app: App, settings: Settings, given: str) -> Run:
-    """The run. If no run waits in the data folder, the user probably meant a server that is not running."""
-    from askback.cli.run_ids import find_run
-
-    try:
-        return await find_run(app, given)
-    except NotFound as missing:
-        if missing.problems:
-            raise
-        raise connection.no_server(settings, f"; in the data folder, {missing.message}") from None
+    async with opened(settings) as app:
+        try:
+            found = await find_run(app, given)
+        except NotFound as missing:
+            if missing.problems:
+                raise
+            # No run waits in the data folder: the user probably meant a server that is not running.
+            raise connection.no_server(settings, f"; in the data folder, {missing.message}") from None
+        pending = _pending_question(Run.of(found), interaction)
+        with choose(as_json=as_json) as display:
+            ending = await _answer_here(app, found.id, pending, text, display, can_ask=can_ask)
+    print_result(ending, as_json=as_json)
+    return ending.exit_code
 
 
 async def _answer_here(
     app: App, run_id: str, pending: Interaction, text: str | None, display: Display, *, can_ask: bool
 ) -> Ending:
     """Store the answer, and execute the run here unless another program owns it."""
-    from askback.cli.system_user import system_user
+    from askback.cli.connection import system_user
     from askback.cli.terminal.conversation import Ending, conclude, converse
     from askback.cli.terminal.prompt import Abandoned
     from askback.core.runs import SHARED, RunState
     from askback.wire.base import plain
-    from askback.wire.runs import Run as WireRun
+    from askback.wire.runs import Run
 
     try:
         settled = partial(app.service.settled, run_id, pending.interaction_id)
@@ -208,16 +193,16 @@ async def _answer_here(
     except Abandoned:
         return await conclude(app, await app.service.store.get(run_id), display, interrupted=False)
     if response is None:
-        raise _settled_elsewhere(pending, await app.service.store.get(run_id))
+        raise _settled_elsewhere(pending, Run.of(await app.service.store.get(run_id)))
     run = await app.service.reply(run_id, response, pending.interaction_id, by=system_user())
     if await app.service.owned_elsewhere(run):
+        shown = Run.of(run)
         if run.owner != SHARED:
             display.write(f"✔ sent; run {run.id} continues in the program that owns it")
         else:
-            display.write(
-                _sent(run, lacks_worker=run.state is RunState.QUEUED and not await _has_worker(app, run.engine))
-            )
-        return Ending(run=run, exit_code=0, document=plain(WireRun.of(run)))
+            lacks_worker = run.state is RunState.QUEUED and not await _has_worker(app, run.engine)
+            display.write(_sent(shown, lacks_worker=lacks_worker))
+        return Ending(run=run, exit_code=0, document=plain(shown))
     after = await app.service.closed_at(run.id, pending.interaction_id)
     return await converse(app, run, display, can_ask=can_ask, after=after)
 
@@ -231,25 +216,31 @@ async def _has_worker(app: App, engine: str) -> bool:
 # Through the server.
 
 
-def _reply_to_server(server: Server, run_id: str, text: str | None, interaction: str | None, *, as_json: bool) -> int:
-    from askback.cli.terminal import render
+async def _reply_to_server(
+    settings: Settings,
+    url: str | None,
+    token: str | None,
+    given: str,
+    text: str | None,
+    interaction: str | None,
+    *,
+    as_json: bool,
+) -> int:
     from askback.cli.terminal.live import choose
+    from askback.wire.base import plain
 
-    async def main() -> int:
-        async with server.async_client() as client:
-            with choose(as_json=as_json) as display:
-                run, code = await _answer_through(client, run_id, text, interaction, display)
-        if as_json:
-            output.print_json(render.document(run))
-        return code
-
-    return exit_codes.run_async(main)
+    async with connection.client_of(settings, url, token) as client:
+        with choose(as_json=as_json) as display:
+            run, code = await _answer_through(client, given, text, interaction, display)
+    if as_json:
+        output.print_json(plain(run))
+    return code
 
 
 async def _answer_through(
     client: AsyncClient, given: str, text: str | None, interaction: str | None, display: Display
-) -> tuple[ServedRun, int]:
-    from askback.cli.run_ids import full_id
+) -> tuple[Run, int]:
+    from askback.cli.runs import full_id
     from askback.cli.terminal.prompt import Abandoned
     from askback.cli.terminal.question import how_to_answer
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from askback.cli import options, output
-from askback.cli.completion import complete_engine, complete_open_run, complete_skill
+from askback.cli.commands.completion import complete_engine, complete_open_run, complete_skill
+from askback.cli.exit_codes import WAITING, run_async
 from askback.cli.help import Command
-from askback.core.errors import Invalid, RefusalCode
-from askback.core.interactions import Json
+from askback.core.errors import Invalid
 from askback.core.runs import InheritedFiles, Origin, parse_run_id
 
 if TYPE_CHECKING:
@@ -135,11 +135,13 @@ def command(
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.app import open_library
+    from askback.cli.run_arguments import Arguments, run_variables, submission
     from askback.cli.terminal.prompt import on_terminal
+    from askback.settings.environment import process_environment
     from askback.settings.sections import in_bytes
 
     if continued == _LIST:
-        return _list_resumable(settings, as_json=as_json)
+        return run_async(_list_resumable(settings, as_json=as_json))
     can_ask = on_terminal() and not as_json
     start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
@@ -150,23 +152,17 @@ def command(
             inputs=inputs,
             params=params,
             run_options=run_options,
-            env=_env(variables, variable_files),
+            env=run_variables(variables, variable_files, process_environment()),
             origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
-            workdir=None if workdir is None else _absolute(workdir),
+            # What cannot be made absolute is refused later.
+            workdir=None if workdir is None else str(Path.cwd() / options.path_of(workdir)),
             labels=options.labels_of(label) or None,
         )
         package = open_library(settings).find(skill)
         may_ask = can_ask or bool(answers) or from_question is not None
         wanted = submission(arguments, package, may_ask=may_ask, max_bytes=in_bytes(settings.limits.body))
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
-    return _execute(settings, start, answers, as_json=as_json, can_ask=can_ask)
-
-
-def _env(variables: Sequence[str], files: Sequence[str]) -> dict[str, str]:
-    from askback.cli.run_variables import run_variables
-    from askback.settings.environment import process_environment
-
-    return run_variables(variables, files, process_environment()) if variables or files else {}
+    return run_async(_execute(settings, start, answers, as_json=as_json, can_ask=can_ask))
 
 
 def _check_usage(
@@ -183,37 +179,34 @@ def _check_usage(
         raise click.UsageError("--from-files, --from-session and --from-question need a run: --from RUN")
 
 
-def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
+async def _execute(settings: Settings, start: Start, answers: tuple[str, ...], *, as_json: bool, can_ask: bool) -> int:
     """Start or continue a run, follow it to its end, and print the result."""
     from askback.app import opened
-    from askback.cli.exit_codes import WAITING, run_async
     from askback.cli.terminal.conversation import converse, print_result
-    from askback.cli.terminal.live import choose
-    from askback.cli.terminal.probing import probing_shown
+    from askback.cli.terminal.live import choose, probing_shown
 
-    async def main() -> int:
-        async with opened(settings) as app:
-            with nullcontext() if as_json else probing_shown(app.service.engines):
-                run = await start(app)
-            with choose(as_json=as_json) as display:
-                opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
-                ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
-        print_result(ending, as_json=as_json)
-        if ending.exit_code == WAITING and (settings.webhooks or settings.telegram.token):
-            output.to_stderr(
-                "askback: nobody is notified of this question: the settings notify of runs of a server only"
-            )
-        return ending.exit_code
-
-    return run_async(main)
+    async with opened(settings) as app:
+        with nullcontext() if as_json else probing_shown(app.service.engines):
+            run = await start(app)
+        with choose(as_json=as_json) as display:
+            opening = f"▸ {run.skill.id} on {run.engine} ({run.mode}) · run {run.id}"
+            ending = await converse(app, run, display, answers=answers, can_ask=can_ask, opening=opening)
+    print_result(ending, as_json=as_json)
+    if ending.exit_code == WAITING and (settings.webhooks or settings.telegram.token):
+        output.to_stderr("askback: nobody is notified of this question: the settings notify of runs of a server only")
+    return ending.exit_code
 
 
 async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_ask: bool) -> Run:
     """Required inputs that are missing are asked for, or described in the error."""
-    from askback.cli.terminal.missing_input import ask_missing, described
+    from askback.cli.data_folder import LocalRuns
+    from askback.cli.run_arguments import ask_missing, described
+    from askback.cli.runs import full_id
 
     if wanted.origin is not None:
-        wanted = replace(wanted, origin=await _full_origin(app, wanted.origin))
+        # The user may have given the start of the run's id.
+        run_id = await full_id(LocalRuns(app), wanted.origin.run_id)
+        wanted = replace(wanted, origin=replace(wanted.origin, run_id=run_id))
     if can_ask and (wanted.origin is None or wanted.origin.at is None):
         await _require_engine(app, wanted, package)
         wanted = await ask_missing(wanted, package)
@@ -225,7 +218,7 @@ async def _submit(app: App, *, wanted: Submission, package: SkillPackage, can_as
 
 async def _require_engine(app: App, wanted: Submission, package: SkillPackage) -> None:
     """Nobody should type input for a run that no installed engine can execute."""
-    from askback.cli.terminal.probing import probing_shown
+    from askback.cli.terminal.live import probing_shown
     from askback.core.runs import Mode, RunOptions
 
     if wanted.engine is None and wanted.origin is not None and wanted.origin.session:
@@ -235,11 +228,6 @@ async def _require_engine(app: App, wanted: Submission, package: SkillPackage) -
     # The progress ends here, before input is asked for below it.
     with probing_shown(app.service.engines):
         await app.service.engines.profile(engine, Mode.AUTO, RunOptions())
-
-
-def _absolute(workdir: str) -> str:
-    """The folder may be relative to the working directory. What cannot be made absolute is refused later."""
-    return str(Path.cwd() / options.path_of(workdir))
 
 
 def _origin(
@@ -253,111 +241,23 @@ def _origin(
     return Origin(run_id=parse_run_id(source), files=chosen, session=session, at=question)
 
 
-async def _full_origin(app: App, origin: Origin) -> Origin:
-    """The user may have given the start of the run's id."""
-    from askback.cli.local_runs import LocalRuns
-    from askback.cli.run_ids import full_id
-
-    return replace(origin, run_id=await full_id(LocalRuns(app), origin.run_id))
-
-
 async def _take_over(app: App, *, given: str) -> Run:
     """Make this program the owner of the run, unless the run is over."""
-    from askback.cli.run_ids import find_run
+    from askback.cli.runs import find_run
 
     run = await find_run(app, given)
     return run if run.state.final else await app.service.take_over(run.id)
 
 
-def _list_resumable(settings: Settings, *, as_json: bool) -> int:
+async def _list_resumable(settings: Settings, *, as_json: bool) -> int:
     from askback.app import opened
-    from askback.cli.exit_codes import run_async
-    from askback.cli.run_ids import resumable, resumable_line
+    from askback.cli.runs import resumable, resumable_line
     from askback.wire.base import plain
     from askback.wire.runs import Run as WireRun
 
-    async def main() -> int:
-        async with opened(settings) as app:
-            runs = await resumable(app.service)
-        if as_json:
-            output.print_json([plain(WireRun.of(run)) for run in runs])
-            return 0
-        for run in runs:
-            output.print_line(resumable_line(run), indent=2)
-        hint = "continue one with: askback run --continue RUN" if runs else "no run can be continued"
-        output.to_stderr(hint)
-        return 0
-
-    return run_async(main)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """The values of the command line, unparsed."""
-
-    skill: str
-    engine: str | None
-    mode: str | None
-    inputs: Sequence[str]
-    params: Sequence[str]
-    run_options: Sequence[str]
-    origin: Origin | None = None
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    workdir: str | None = None
-    labels: Mapping[str, str] | None = None
-
-
-def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, max_bytes: int) -> Submission:
-    """Convert the values to the types of the skill's schemas. `may_ask`: there is a terminal, or an answer in advance."""
-    from askback.cli.system_user import system_user
-    from askback.runs.submission import Submission
-
-    mode = arguments.mode
-    if mode is None and may_ask and "interactive" in package.execution_modes:
-        mode = "interactive"
-    given = options.pairs(arguments.inputs, "--input")
-    files = _files(package, given)
-    values = {key: value for key, value in given.items() if key not in files}
-    params = options.pairs(arguments.params, "--param")
-    return Submission(
-        by=system_user(),
-        skill=arguments.skill,
-        engine=arguments.engine,
-        mode=mode,
-        input=_typed(package.input_schema, values, "--input", max_bytes),
-        parameter=_typed(package.parameter_schema, params, "--param", max_bytes),
-        options=options.typed_options(options.pairs(arguments.run_options, "--option")),
-        files=files,
-        env=arguments.env,
-        origin=arguments.origin,
-        workdir=arguments.workdir,
-        labels=arguments.labels,
-    )
-
-
-def _files(package: SkillPackage, given: Mapping[str, str]) -> dict[str, Path]:
-    """The inputs that the schema declares as files."""
-    from askback.skills.validation import file_inputs
-
-    wanted = [key for key in given if key in file_inputs(package)]
-    files = {key: options.path_of(given[key][1:]) for key in wanted if given[key].startswith("@")}
-    problems = [f"input.{key}: must be a file; write --input {key}=@FILE" for key in wanted if key not in files]
-    problems += [f"input.{key}: there is no file {path}" for key, path in files.items() if not options.is_file(path)]
-    if problems:
-        raise Invalid(RefusalCode.INPUT_INVALID, f"the input of skill '{package.id}' is invalid", problems)
-    return files
-
-
-def _typed(schema: dict[str, Json] | None, given: Mapping[str, str], option: str, max_bytes: int) -> dict[str, Json]:
-    """Convert texts to the types of the schema. Without a schema they stay text."""
-    from askback.skills.validation import typed_value
-
-    properties = (schema or {}).get("properties", {})
-    texts = {key: _text(value, f"{option} {key}", max_bytes) for key, value in given.items()}
-    return {key: typed_value(text, properties.get(key)) for key, text in texts.items()}
-
-
-def _text(value: str, option: str, max_bytes: int) -> str:
-    if value.startswith("@@"):
-        return value[1:]
-    return options.read_file(value[1:], option, max_bytes) if value.startswith("@") else value
+    async with opened(settings) as app:
+        runs = await resumable(app)
+    output.print_list(runs, resumable_line, as_json=as_json, document=lambda run: plain(WireRun.of(run)))
+    if not as_json:
+        output.to_stderr("continue one with: askback run --continue RUN" if runs else "no run can be continued")
+    return 0

@@ -1,26 +1,26 @@
-"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`, `audit`."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import exit_codes, layout, options, output
-from askback.cli.completion import complete_engine, complete_open_run, complete_run, complete_skill
-from askback.cli.connection import on_runs
-from askback.cli.exit_codes import run_async
+from askback.cli import exit_codes, options, output
+from askback.cli.commands.completion import complete_engine, complete_open_run, complete_run, complete_skill
 from askback.cli.help import Command
+from askback.cli.runs import full_id, on_runs
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
-    from askback.cli.connection import Access
-    from askback.cli.local_runs import LocalRuns
+    from askback.cli.runs import Runs
     from askback.cli.terminal.live import Display
-    from askback.client import Artifact, AsyncClient, Event, PendingQuestion, Run
+    from askback.client import Artifact, AuditEntry, Event, Run
 
 _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled")
+_TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])
 
 
 @click.command(
@@ -39,8 +39,8 @@ _STATES = ("queued", "running", "waiting_user", "succeeded", "failed", "canceled
 @options.label("Only runs with this label; repeatable: runs that have all of them.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @on_runs
-def runs_command(
-    access: Access,
+async def runs_command(
+    runs: Runs,
     as_json: bool,
     state: str | None,
     skill: str | None,
@@ -51,36 +51,21 @@ def runs_command(
     """List the runs, newest first: state, skill, engine, age, and the pending question or the error."""
     from askback.cli.terminal import render
 
-    runs: list[Run] = []
+    found: list[Run] = []
     labels = options.labels_of(label)
-
-    async def read() -> int:
-        async with access() as source:
-            page_size = min(limit + 1, 200)
-            async for run in source.list_runs(
-                state=state, skill=skill, engine=engine, labels=labels, page_size=page_size
-            ):
-                runs.append(run)
-                if len(runs) > limit:
-                    break
-        return 0
-
-    run_async(read)
-    if as_json:
-        output.print_json([render.document(run) for run in runs[:limit]])
-        return 0
-    width = layout.columns()
-    if width is None:
-        for run in runs[:limit]:
-            output.print_line(render.line(run))
-    elif runs:
-        heading, *lines = render.table(runs[:limit], width)
-        output.print_heading(heading)
-        for line in lines:
-            output.print_line(line)
-    if not runs:
-        output.to_stderr("no run matches" if state or skill or engine or labels else "there are no runs yet")
-    if len(runs) > limit:
+    listed = runs.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=min(limit + 1, 200))
+    async for run in listed:
+        found.append(run)
+        if len(found) > limit:
+            break
+    empty = "no run matches" if state or skill or engine or labels else "there are no runs yet"
+    width = output.columns()
+    if width is None or as_json:
+        output.print_list(found[:limit], render.line, as_json=as_json, empty=empty)
+    else:
+        heading, *lines = render.table(found[:limit], width)
+        output.print_list(lines, str, as_json=False, heading=heading, empty=empty)
+    if len(found) > limit and not as_json:
         output.to_stderr(f"… there are more; list them with: --limit {2 * limit}")
     return 0
 
@@ -92,34 +77,29 @@ def runs_command(
 )
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
-def show_command(access: Access, as_json: bool, run: str) -> int:
+async def show_command(runs: Runs, as_json: bool, run: str) -> int:
     """Show RUN: its state, questions and answers, warnings, error, usage and files."""
     import msgspec
 
-    from askback.cli.run_ids import full_id
     from askback.cli.terminal import render
 
-    async def main() -> int:
-        async with access() as runs:
-            run_id = await full_id(runs, run)
-            found = await runs.get_run(run_id)
-            interactions, artifacts = await runs.interactions(run_id), await _artifacts(runs, run_id)
-            reads_changes = found.workdir and found.state.final and not isinstance(artifacts, str)
-            changes = (await runs.result(run_id)).changes if reads_changes else None
-        if as_json:
-            unavailable = isinstance(artifacts, str)
-            listed = {"artifacts": None, "files_unavailable": artifacts} if unavailable else {"artifacts": artifacts}
-            parts = {"interactions": interactions, **listed, **({} if changes is None else {"changes": changes})}
-            output.print_json(render.document(found) | msgspec.to_builtins(parts))
-            return 0
-        for line in render.page(found, interactions, artifacts, changes):
-            output.print_line(line, indent=11)
+    run_id = await full_id(runs, run)
+    found = await runs.get_run(run_id)
+    interactions, artifacts = await runs.interactions(run_id), await _artifacts(runs, run_id)
+    unavailable = isinstance(artifacts, str)
+    reads_changes = found.workdir and found.state.final and not unavailable
+    changes = (await runs.result(run_id)).changes if reads_changes else None
+    if as_json:
+        listed = {"artifacts": None, "files_unavailable": artifacts} if unavailable else {"artifacts": artifacts}
+        parts = {"interactions": interactions, **listed, **({} if changes is None else {"changes": changes})}
+        output.print_json(msgspec.to_builtins(found) | msgspec.to_builtins(parts))
         return 0
+    for line in render.page(found, interactions, artifacts, changes):
+        output.print_line(line, indent=11)
+    return 0
 
-    return run_async(main)
 
-
-async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> list[Artifact] | str:
+async def _artifacts(runs: Runs, run_id: str) -> list[Artifact] | str:
     """The files of the run; if they are in a store that cannot be used, why."""
     from askback.client import ServerFault
     from askback.core.errors import RefusalCode, Unavailable
@@ -139,34 +119,27 @@ async def _artifacts(runs: AsyncClient | LocalRuns, run_id: str) -> list[Artifac
 )
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
-def watch_command(access: Access, as_json: bool, run: str) -> int:
+async def watch_command(runs: Runs, as_json: bool, run: str) -> int:
     """Follow RUN live until it ends, even if the server restarts. Its output goes to stdout.
 
     Ctrl-C stops watching; the run continues. Exit codes: 0 succeeded, 1 failed or canceled.
     """
-    import msgspec
-
-    from askback.cli.run_ids import full_id
-    from askback.cli.terminal import render
     from askback.cli.terminal.live import choose
+    from askback.wire.base import plain
 
-    async def main() -> int:
-        async with access() as runs:
-            run_id = await full_id(runs, run)
-            with choose(as_json=as_json) as display:
-                found = await _watch(runs, run_id, display)
-            result = await runs.result(run_id)
-        if as_json:
-            output.print_json(render.document(found) | msgspec.to_builtins(result))
-        elif result.status == "succeeded":
-            output.print_output(result.data)
-        return 0 if result.status == "succeeded" else exit_codes.FAILED
-
-    return run_async(main)
+    run_id = await full_id(runs, run)
+    with choose(as_json=as_json) as display:
+        found = await _watch(runs, run_id, display)
+    result = await runs.result(run_id)
+    if as_json:
+        output.print_json(plain(found) | plain(result))
+    elif result.status == "succeeded":
+        output.print_output(result.data)
+    return 0 if result.status == "succeeded" else exit_codes.FAILED
 
 
-async def _watch(runs: AsyncClient | LocalRuns, run_id: str, display: Display) -> Run:
-    from askback.cli.local_runs import LocalRuns
+async def _watch(runs: Runs, run_id: str, display: Display) -> Run:
+    from askback.cli.data_folder import LocalRuns
     from askback.cli.terminal import render
 
     run = await runs.get_run(run_id)
@@ -185,10 +158,10 @@ async def _watch(runs: AsyncClient | LocalRuns, run_id: str, display: Display) -
     return run
 
 
-async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Display) -> None:
+async def _show_event(runs: Runs, event: Event, display: Display) -> None:
     from askback.cli.terminal import render
 
-    if (shown := render.known(event)) is not None:
+    if (shown := render.known_event(event)) is not None:
         display.event(shown)
     if event.type == "interaction.asked":
         run = await runs.get_run(event.run_id)
@@ -209,33 +182,14 @@ async def _show_event(runs: AsyncClient | LocalRuns, event: Event, display: Disp
 )
 @options.label("Only questions of runs with this label; repeatable: runs that have all of them.")
 @on_runs
-def inbox_command(access: Access, as_json: bool, label: tuple[str, ...]) -> int:
+async def inbox_command(runs: Runs, as_json: bool, label: tuple[str, ...]) -> int:
     """List the pending questions of all runs, oldest first, with age, deadline and how to answer."""
-    import msgspec
-
     from askback.cli.terminal import render
 
-    questions: list[PendingQuestion] = []
     labels = options.labels_of(label)
-
-    async def read() -> int:
-        async with access() as runs:
-            questions.extend([each async for each in runs.inbox(labels=labels)])
-        return 0
-
-    run_async(read)
-    if as_json:
-        output.print_json(msgspec.to_builtins(questions))
-        return 0
-    for each in questions:
-        about = f" · {one_line(each.summary, 200)}" if each.summary else ""
-        about += f" · {shown}" if (shown := render.labels_text(each.labels)) else ""
-        output.print_line(f"run {printable(each.run_id)}: {printable(each.skill)} on {printable(each.engine)}{about}")
-        for line in render.question(each.run_id, each, each.wait_deadline_at):
-            output.print_line(line)
-    if not questions:
-        output.to_stderr("no question is pending" if not labels else "no question with these labels is pending")
-    return 0
+    questions = [each async for each in runs.inbox(labels=labels)]
+    empty = "no question is pending" if not labels else "no question with these labels is pending"
+    return output.print_list(questions, render.inbox_entry, as_json=as_json, indent=None, empty=empty)
 
 
 @click.command(
@@ -245,24 +199,16 @@ def inbox_command(access: Access, as_json: bool, label: tuple[str, ...]) -> int:
 )
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_open_run)
 @on_runs
-def cancel_command(access: Access, as_json: bool, run: str) -> int:
+async def cancel_command(runs: Runs, as_json: bool, run: str) -> int:
     """Cancel RUN. Its engine is asked to end, then killed. The run is `canceled` when all its processes have ended."""
-    from askback.cli.run_ids import full_id
-    from askback.cli.terminal import render
+    from askback.wire.base import plain
 
-    async def main() -> int:
-        async with access() as runs:
-            found = await runs.cancel(await full_id(runs, run))
-        name = printable(found.id)
-        if as_json:
-            output.print_json(render.document(found))
-        elif found.state.final:
-            output.print_line(f"■ run {name} is {found.state}")
-        else:
-            output.print_line(f"… run {name} is being canceled; follow it with: askback watch {name}")
-        return 0
-
-    return run_async(main)
+    found = await runs.cancel(await full_id(runs, run))
+    name = printable(found.id)
+    message = f"… run {name} is being canceled; follow it with: askback watch {name}"
+    if found.state.final:
+        message = f"■ run {name} is {found.state}"
+    return output.print_done(plain(found), message, as_json=as_json)
 
 
 @click.command(
@@ -272,21 +218,67 @@ def cancel_command(access: Access, as_json: bool, run: str) -> int:
 )
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
-def delete_command(access: Access, as_json: bool, run: str) -> int:
+async def delete_command(runs: Runs, as_json: bool, run: str) -> int:
     """Delete RUN with everything that belongs to it: files, events, questions, links and unsent notifications.
 
     A run that is not over is refused; cancel it first.
     """
-    from askback.cli.run_ids import full_id
+    run_id = await full_id(runs, run)
+    await runs.delete_run(run_id)
+    return output.print_done({"deleted": run_id}, f"✔ run {printable(run_id)} is deleted", as_json=as_json)
 
-    async def main() -> int:
-        async with access() as runs:
-            run_id = await full_id(runs, run)
-            await runs.delete_run(run_id)
-        if as_json:
-            output.print_json({"deleted": run_id})
-        else:
-            output.print_line(f"✔ run {printable(run_id)} is deleted")
-        return 0
 
-    return run_async(main)
+@click.command(
+    "audit",
+    cls=Command,
+    examples=(
+        "askback audit",
+        "askback audit --actor anna --since 2026-03-01",
+        "askback audit --action token.create --json",
+    ),
+)
+@click.option("--actor", metavar="NAME", help="Only what was written under this name.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as interaction.reply.")
+@click.option("--run", "run_id", metavar="ID", help="Only entries about this run, also if it was deleted.")
+@click.option("--since", type=_TIME, metavar="TIME", help="Only entries from this time on, in UTC.")
+@click.option("--until", type=_TIME, metavar="TIME", help="Only entries before this time, in UTC.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number.")
+@on_runs
+async def audit_command(
+    runs: Runs,
+    as_json: bool,
+    actor: str | None,
+    action: str | None,
+    run_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> int:
+    """List who wrote what, newest first: answers, runs, links, tokens, sessions, uploads and skills."""
+    from askback.core.access import Action
+
+    if action is not None and action not in list(Action):
+        raise click.UsageError(f"--action {one_line(action, 40)!r}: choose one of {', '.join(Action)}")
+    since, until = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
+    found: list[AuditEntry] = []
+    async for entry in runs.audit(actor=actor, action=action, run_id=run_id, since=since, until=until):
+        found.append(entry)
+        if len(found) > limit:
+            break
+    heading = "TIME, ACTION, WHO, WHAT, FROM WHERE"
+    output.print_list(found[:limit], _audit_line, as_json=as_json, heading=heading, empty="no entry matches")
+    if len(found) > limit and not as_json:
+        output.to_stderr(f"… there are more; list them with: --limit {2 * limit}")
+    return 0
+
+
+def _audit_line(entry: AuditEntry) -> str:
+    from askback.cli.terminal.render import who
+
+    about = [
+        f"run {entry.run_id}" if entry.run_id else "",
+        f"question {entry.interaction_id}" if entry.interaction_id else "",
+    ]
+    what = ", ".join(part for part in (*about, entry.object or "") if part)
+    parts = [who(entry.actor), one_line(what, 200), one_line(entry.address or "", 60)]
+    return f"{entry.at:%Y-%m-%d %H:%M:%S}  {one_line(entry.action, 24):<18} {'  '.join(part for part in parts if part)}"

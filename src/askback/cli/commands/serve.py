@@ -14,14 +14,15 @@ from urllib.parse import quote
 
 import click
 
-from askback.cli import logs, options
+from askback.cli import options
 from askback.cli.connection import announced
 from askback.cli.help import Command
-from askback.cli.listening import (
+from askback.cli.serving import (
+    configure_log,
     is_loopback,
     listen,
+    loopback_for,
     make_server,
-    near,
     raise_file_limit,
     start_garbage_collection,
     url_of,
@@ -73,10 +74,10 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
-    logs.configure(settings.log)
+    configure_log(settings.log)
     for message in unknown_variables():
         log.warning("%s", message)
-    return run_async(lambda: _serve(settings, role, as_json=as_json))
+    return run_async(_serve(settings, role, as_json=as_json))
 
 
 async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
@@ -106,7 +107,7 @@ async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
             token_path = None if settings.server.token else settings.data_dir / "token"
             # From the announcement on, the server can be stopped.
             _stop_by_signals(server, [web.streams.close, app.worker.stop])
-            with announced(settings.data_dir, url_of(near(settings.server.host), port), token_path):
+            with announced(settings.data_dir, url_of(loopback_for(settings.server.host), port), token_path):
                 start_garbage_collection()
                 _announce(settings, web, port, as_json=as_json)
                 await server.serve(sockets=listening)
@@ -132,7 +133,7 @@ def _stop_by_signals(server: uvicorn.Server, ends: Sequence[Callable[[], None]])
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
     """A token from the settings is not printed: its owner knows it, and output is often logged."""
-    url, page = url_of(settings.server.host, port), f"{url_of(near(settings.server.host), port)}/enter"
+    url, page = url_of(settings.server.host, port), f"{url_of(loopback_for(settings.server.host), port)}/enter"
     token = None if settings.server.token else web.token
     if token is not None:
         page += f"?token={quote(token, safe='')}"

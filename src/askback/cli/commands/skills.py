@@ -35,23 +35,15 @@ if TYPE_CHECKING:
     ),
 )
 @options.common
-@click.pass_context
-def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+def command(settings: Settings, as_json: bool) -> int:
     """Without a subcommand: list the skills that can be run by id."""
-    if ctx.invoked_subcommand is not None:
-        return 0
     from askback.app import open_library
 
     library = open_library(settings)
     listings = [*library.installed(), *library.in_folders()]
-    if as_json:
-        output.print_json([_view(listing) for listing in listings])
-        return 0
-    if listings:
-        output.print_heading(f"  {'SKILL':<24} {'VERSION':<8} DESCRIPTION")
-    for listing in listings:
-        output.print_line(_line(listing), indent=36)
-    if not listings:
+    heading = f"  {'SKILL':<24} {'VERSION':<8} DESCRIPTION"
+    output.print_list(listings, _line, as_json=as_json, document=_view, heading=heading, indent=36)
+    if not listings and not as_json:
         output.print_line("no skill is installed; make one, install one, or run one from its folder:")
         for line in ("skills new NAME", "skills install ZIP_OR_FOLDER", "skills install trip-planner", "run FOLDER"):
             output.print_line(f"    askback {line}")
@@ -64,7 +56,7 @@ def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
 def install(settings: Settings, as_json: bool, source: Path) -> int:
     """Install a skill from a zip file or a folder, so that it can be run by id. `trip-planner` is the skill of the demo."""
     from askback.app import open_library
-    from askback.cli.audited import audited
+    from askback.cli.data_folder import audited
     from askback.cluster.file_store import refuse_without_files
     from askback.core.access import Action
 
@@ -76,11 +68,9 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
         # Other machines get the package from the file store.
         check=refuse_without_files if settings.files is None else None,
     )
-    if as_json:
-        output.print_json({"id": package.id, "version": package.version, "digest": package.digest})
-    else:
-        output.print_line(f"✔ {package.id} is installed; run it with: askback run {package.id}")
-    return 0
+    document = {"id": package.id, "version": package.version, "digest": package.digest}
+    message = f"✔ {package.id} is installed; run it with: askback run {package.id}"
+    return output.print_done(document, message, as_json=as_json)
 
 
 @command.command("new", examples=("askback skills new my-skill", "askback skills new skills/release-notes --json"))
@@ -88,7 +78,7 @@ def install(settings: Settings, as_json: bool, source: Path) -> int:
 @options.common
 def new(settings: Settings, as_json: bool, name: Path) -> int:
     """Make a skill that runs at once and asks a question, in a new folder NAME. Then change it to your needs."""
-    from askback.cli.invocation import program
+    from askback.cli.help import program
     from askback.skills.starter import INPUT, create_skill
 
     folder = options.path_of(str(name))
@@ -137,7 +127,10 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
             for each in problems
         ]
         skill = None if package is None else {"id": package.id, **_facts(package)}
-        uses = [] if package is None else [_use(each) for each in _field_uses(package, list(engines))]
+        uses = [
+            {"field": use.field, "status": "honoured" if use.honoured else "ignored", "meaning": use.meaning}
+            for use in ([] if package is None else _field_uses(package, list(engines)))
+        ]
         output.print_json({"ok": not wrong, "skill": skill, "problems": documents, "skill_runner": uses})
         return 2 if wrong else 0
     for each in problems:
@@ -197,12 +190,9 @@ def _summary(package: SkillPackage, *, playable: bool) -> Iterator[str]:
     yield f"  modes    {', '.join(package.execution_modes)}"
     yield f"  engines  {', '.join(map(printable, package.engines or ())) or 'any'}"
     if package.options:
-        yield f"  options  {', '.join(f'{name}={_shown(value)}' for name, value in package.options.items())}"
+        values = {name: each if isinstance(each, str) else json.dumps(each) for name, each in package.options.items()}
+        yield f"  options  {', '.join(f'{name}={printable(value)}' for name, value in values.items())}"
     yield from _listed("output", package.output_schema, "text: it has no output schema")
-
-
-def _shown(value: Any) -> str:
-    return printable(value if isinstance(value, str) else json.dumps(value))
 
 
 def _field_uses(package: SkillPackage, engines: Sequence[str]) -> list[FieldUse]:
@@ -220,10 +210,6 @@ def _field_lines(uses: Sequence[FieldUse]) -> Iterator[str]:
     for use in uses:
         what = f"{printable(use.field)}:" if use.honoured else f"{printable(use.field)} is ignored:"
         yield f"    {'✔' if use.honoured else '-'} {what} {printable(use.meaning)}"
-
-
-def _use(use: FieldUse) -> dict[str, str]:
-    return {"field": use.field, "status": "honoured" if use.honoured else "ignored", "meaning": use.meaning}
 
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:

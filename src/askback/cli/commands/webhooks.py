@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from askback.notifications.channels import Trial
     from askback.settings.model import Settings
 
+_NONE = "the settings have no webhooks; add one as [[webhooks]] to askback.toml"
+
 
 @click.group(
     "webhooks",
@@ -26,35 +28,27 @@ if TYPE_CHECKING:
     examples=("askback webhooks", "askback webhooks test", "askback webhooks test ntfy anna@example.org"),
 )
 @options.common
-@click.pass_context
-def command(ctx: click.Context, settings: Settings, as_json: bool) -> int:
+def command(settings: Settings, as_json: bool) -> int:
     """Without a subcommand: list the webhooks of the settings, which are notified of every run of a server.
 
     The chats of the Telegram bot are listed with them.
     """
     from askback.app import delivery_policy
 
-    if ctx.invoked_subcommand is not None:
-        return 0
-    found = delivery_policy(settings).webhooks
-    if as_json:
-        output.print_json([_view(webhook) for webhook in found])
-        return 0
-    if found:
-        output.print_heading(f"{'NAME':<24} {'KIND':<9} {'STATES':<24} URL")
-    for webhook in found:
-        states = "all" if webhook.states is None else ", ".join(webhook.states)
-        line = f"{printable(webhook.recipient):<24} {webhook.kind:<9} {states:<24} {webhook.shown_url}"
-        output.print_line(line, indent=2)
-    if not found:
-        output.to_stderr(_NONE)
-    return 0
+    return output.print_list(
+        delivery_policy(settings).webhooks,
+        _line,
+        as_json=as_json,
+        document=_document,
+        heading=f"{'NAME':<24} {'KIND':<9} {'STATES':<24} URL",
+        empty=_NONE,
+    )
 
 
 @command.command("test", cls=Command, examples=("askback webhooks test", "askback webhooks test ntfy"))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @options.common
-def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
+async def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
     """Send a test message to every webhook and Telegram chat of the settings, or to those called NAME. Exit code 1 if one fails.
 
     It needs no server. The result is that of the receiver: a mail server or a push service may still lose the message.
@@ -65,26 +59,12 @@ def test(settings: Settings, as_json: bool, names: tuple[str, ...]) -> int:
 
     policy = delivery_policy(settings)
     chosen = _chosen(policy.webhooks, names)
-
-    async def main() -> int:
-        async with trial_channels(settings) as channels:
-            trials = await send_trials(policy, chosen, now(), url=settings.server.public_url, channels=channels)
-        _print(trials, as_json=as_json)
-        return 0 if all(each.ok for each in trials) else exit_codes.FAILED
-
-    return exit_codes.run_async(main)
-
-
-_NONE = "the settings have no webhooks; add one as [[webhooks]] to askback.toml"
-
-
-def _print(trials: Sequence[Trial], *, as_json: bool) -> None:
-    if as_json:
-        results = [_view(each.webhook) | {"ok": each.ok, "status": each.status, "error": each.error} for each in trials]
-        output.print_json({"ok": all(each.ok for each in trials), "results": results})
-        return
-    for trial in trials:
-        output.print_line(_line(trial), indent=2)
+    async with trial_channels(settings) as channels:
+        trials = await send_trials(policy, chosen, now(), url=settings.server.public_url, channels=channels)
+    ok = all(each.ok for each in trials)
+    results = [_document(each.webhook) | {"ok": each.ok, "status": each.status, "error": each.error} for each in trials]
+    output.print_done({"ok": ok, "results": results}, *map(_trial_line, trials), as_json=as_json, indent=2)
+    return 0 if ok else exit_codes.FAILED
 
 
 def _chosen(webhooks: Sequence[Webhook], names: Sequence[str]) -> list[Webhook]:
@@ -97,12 +77,17 @@ def _chosen(webhooks: Sequence[Webhook], names: Sequence[str]) -> list[Webhook]:
     return [webhook for webhook in webhooks if not names or webhook.recipient in names]
 
 
-def _view(webhook: Webhook) -> dict[str, Any]:
+def _document(webhook: Webhook) -> dict[str, Any]:
     states = None if webhook.states is None else list(webhook.states)
     return {"name": webhook.recipient, "kind": webhook.kind, "url": webhook.shown_url, "states": states}
 
 
-def _line(trial: Trial) -> str:
+def _line(webhook: Webhook) -> str:
+    states = "all" if webhook.states is None else ", ".join(webhook.states)
+    return f"{printable(webhook.recipient):<24} {webhook.kind:<9} {states:<24} {webhook.shown_url}"
+
+
+def _trial_line(trial: Trial) -> str:
     where = f"{printable(trial.webhook.recipient):<24} {trial.webhook.shown_url}"
     if trial.error is not None:
         return f"✘ {where}: {printable(trial.error)}"

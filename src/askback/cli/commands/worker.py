@@ -1,4 +1,4 @@
-"""`askback worker`: executes runs of the shared queue, without an API."""
+"""`askback worker` executes runs of the shared queue, without an API. `askback workers` lists who does."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import logs, options
+from askback.cli import options, output
 from askback.cli.help import Command
-from askback.cli.listening import listen, make_server, raise_file_limit, start_garbage_collection, url_of
+from askback.cli.runs import on_runs
+from askback.cli.serving import configure_log, listen, make_server, raise_file_limit, start_garbage_collection, url_of
+from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from askback.app import App
+    from askback.cli.runs import Runs
     from askback.settings.model import Settings
+    from askback.wire.server import Worker, WorkerEngine
     from askback.worker.membership import Draining
 
 log = logging.getLogger("askback")
@@ -53,7 +58,7 @@ _GRACE_SEC = 1.0
     "--port", metavar="P", type=click.IntRange(0, 65535), help="Port for them; default: 8766; 0: any free port."
 )
 @options.common
-def command(
+def worker_command(
     settings: Settings,
     as_json: bool,
     engines: str | None,
@@ -88,10 +93,10 @@ def command(
     }
     worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"worker": worker} | ({} if slots is None else {"slots": slots}))
-    logs.configure(settings.log)
+    configure_log(settings.log)
     for message in unknown_variables():
         log.warning("%s", message)
-    return run_async(lambda: _work(settings, as_json=as_json))
+    return run_async(_work(settings, as_json=as_json))
 
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
@@ -148,3 +153,36 @@ def _announce(app: App, url: str, *, as_json: bool) -> None:
     if missing:
         print(f"  not installed here: {', '.join(missing)}; it looks for them every few seconds", file=sys.stderr)
     print(f"  health: {url}/healthz", file=sys.stderr, flush=True)
+
+
+# The list of workers.
+
+_SIGNS = {"alive": "✔", "draining": "!", "unready": "!", "gone": "✘"}
+
+
+@click.command("workers", cls=Command, examples=("askback workers", "askback workers --json"))
+@on_runs
+async def workers_command(runs: Runs, as_json: bool) -> int:
+    """List the programs that execute runs: their machines, slots and engines. What is shown is a few seconds old."""
+    empty = "no program executes runs; start one with: askback serve, or askback worker"
+    return output.print_list(await runs.workers(), _worker_lines, as_json=as_json, indent=4, empty=empty)
+
+
+def _worker_lines(worker: Worker) -> Iterator[str]:
+    labels = "".join(f", {name}={value}" for name, value in sorted(worker.labels.items()))
+    problem = f" ({printable(worker.problem)})" if worker.problem else ""
+    yield (
+        f"{_SIGNS.get(worker.state, '?')} {printable(worker.host)} ({worker.kind}, pid {worker.pid}): {worker.state}{problem},"
+        f" {worker.slots.taken} of {worker.slots.total} slots taken"
+    )
+    about = f"{printable(worker.name)}, version {printable(worker.version)}, since {worker.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    engines = ", ".join(_engine(each) for each in worker.engines) or "no engine"
+    yield f"    {about}{one_line(labels, 500)}"
+    yield f"    {engines}"
+
+
+def _engine(engine: WorkerEngine) -> str:
+    version = f" {printable(engine.version)}" if engine.version else ""
+    slots = "" if engine.slots is None else f" ({engine.taken} of {engine.slots})"
+    signed = ", not signed in" if engine.signed_in is False else ""
+    return f"{printable(engine.name)}{version}{slots}{signed}"

@@ -14,14 +14,12 @@ from typing import Any
 
 from askback.app import App
 from askback.cli import exit_codes, output
-from askback.cli.system_user import system_user
+from askback.cli.connection import system_user
 from askback.cli.terminal import question
-from askback.cli.terminal.changes import changes_lines
-from askback.cli.terminal.forms import said
-from askback.cli.terminal.live import Display, summary
-from askback.cli.terminal.people import who
+from askback.cli.terminal.forms import format_answer
+from askback.cli.terminal.live import Display
 from askback.cli.terminal.prompt import ANSWER_NEEDED, Abandoned, Settled, unless_left
-from askback.cli.terminal.render import MAX_FILES
+from askback.cli.terminal.render import MAX_FILES, changes_lines, ending, who
 from askback.core.errors import Conflict
 from askback.core.events import Event, EventType
 from askback.core.interactions import Interaction, InteractionOutcome, Json
@@ -158,7 +156,7 @@ class Conversation:
             line = self._answers.popleft()
             response = read_answer(pending, line)
             question.show(pending, self._display.write)
-            self._display.write(f"  > {printable(said(pending, response))}")
+            self._display.write(f"  > {printable(format_answer(pending, response))}")
             why_not = refusal(pending, line) if response != "" else ANSWER_NEEDED
             if why_not is None:
                 return response
@@ -255,21 +253,21 @@ class Ending:
 
 async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, kept: bool = True) -> Ending:
     """Show the state that the run is left in, and its files."""
-    document = plain(wire.Run.of(run))
+    shown = wire.Run.of(run)
+    document = plain(shown)
     if not run.state.final:
         display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and its files are not kept")
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
-    result = await app.service.result(run.id)
+    result = wire.Result.of(await app.service.result(run.id))
     folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
-    display.write(summary(run))
+    display.write("\n".join(ending(shown)))
     for each in result.artifacts[:MAX_FILES]:
         display.write(f"  {printable(str(folder / each.path))} ({size(each.size)})")
     if len(result.artifacts) > MAX_FILES:
         display.write(f"  … more than {MAX_FILES} files; all are in {printable(str(folder))}")
-    sent = wire.Result.of(result)
-    for line in changes_lines(document.get("workdir"), sent.changes):
+    for line in changes_lines(shown.workdir, result.changes):
         display.write(f"  {line}")
-    document |= plain(sent)
+    document |= plain(result)
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
     return Ending(run=run, exit_code=code, document=document)

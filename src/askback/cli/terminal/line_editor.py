@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from itertools import groupby
 
 from prompt_toolkit import PromptSession
@@ -23,34 +24,33 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import is_dumb_terminal
 
-from askback.cli.terminal.quiet_time import QuietTime
-
 __all__ = ["discard_typeahead", "edit_line", "is_dumb_terminal"]
 
 
-async def edit_line(prompt: str, *, secret: bool) -> str:
+async def edit_line(
+    prompt: str, *, secret: bool, on_shown: Callable[[], None], ignores_empty_line: Callable[[], bool]
+) -> str:
     """The answer. Raises EOFError at Ctrl-D or when the terminal closes, and KeyboardInterrupt at Ctrl-C."""
     output = Vt100_Output.from_pty(sys.stderr)
     # A terminal that does not report its cursor's position would get a warning, and nothing here needs it.
     output.enable_cpr = False
-    quiet = QuietTime()
     session: PromptSession[str] = PromptSession(
         prompt,
         input=_Input(sys.stdin),
         output=output,
         history=DummyHistory(),
-        key_bindings=_key_bindings(quiet),
+        key_bindings=_key_bindings(ignores_empty_line),
         input_processors=[_Hidden()] if secret else [],
         enable_suspend=True,
     )
-    return await session.prompt_async(pre_run=quiet.restart, handle_sigint=False, set_exception_handler=False)
+    return await session.prompt_async(pre_run=on_shown, handle_sigint=False, set_exception_handler=False)
 
 
 def discard_typeahead() -> None:
     clear_typeahead(_Input(sys.stdin))
 
 
-def _key_bindings(quiet: QuietTime) -> KeyBindings:
+def _key_bindings(ignores_empty_line: Callable[[], bool]) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("c-c")
@@ -69,7 +69,7 @@ def _key_bindings(quiet: QuietTime) -> KeyBindings:
 
     @bindings.add("enter", filter=has_focus(DEFAULT_BUFFER) & Condition(_is_empty))
     def accept_empty(event: KeyPressEvent) -> None:
-        if not quiet.ignores_empty_line():
+        if not ignores_empty_line():
             event.current_buffer.validate_and_handle()
 
     @bindings.add("escape", "enter")

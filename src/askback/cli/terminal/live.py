@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from askback.cli import layout, output
-from askback.cli.terminal.failure import failure
+from askback.cli import output
 from askback.core.events import Event, EventType
 from askback.core.outcomes import MARKER
-from askback.core.runs import Run, RunState
 from askback.text.formatting import count, duration, one_line, printable
+
+if TYPE_CHECKING:
+    from askback.catalog.engines import EngineCatalog
 
 _HIDDEN_BLOCKS = ("ask_user", MARKER, "<ASK_USER_YAML>")
 
@@ -89,7 +91,7 @@ class Live(Plain):
         from rich.spinner import Spinner
 
         self._console = Console(stderr=True, highlight=False)
-        self._spinner = Spinner("line" if layout.is_ascii_only() else "dots")
+        self._spinner = Spinner("line" if output.is_ascii_only() else "dots")
         self._live = RichLive(
             self._spinner,
             console=self._console,
@@ -110,7 +112,7 @@ class Live(Plain):
         from rich.text import Text
 
         parts = self._parts_waiting() if self._waits else self._parts_working()
-        self._spinner.update(text=Text(layout.signs(" · ".join(parts)), style="dim"))
+        self._spinner.update(text=Text(output.ascii_fallback(" · ".join(parts)), style="dim"))
         line = self._spinner.render(self._console.get_time())
         # The spinner builds a new text each time, without these attributes.
         if isinstance(line, Text):
@@ -157,7 +159,7 @@ class Live(Plain):
 
         with suppress(OSError):
             self._console.print(
-                Text(layout.wrapped(text, layout.columns(sys.stderr) or self._console.width), style=_style(text)),
+                Text(output.wrapped(text, output.columns(sys.stderr) or self._console.width), style=_style(text)),
                 soft_wrap=True,
             )
 
@@ -190,7 +192,7 @@ def time_left(seconds: float) -> str:
 
 def _style(line: str) -> str:
     """The style of a line, by its first character."""
-    return layout.STYLES.get(line.lstrip()[:1], "")
+    return output.STYLES.get(line.lstrip()[:1], "")
 
 
 def lines(event: Event) -> list[str]:
@@ -225,17 +227,41 @@ def _message(text: str) -> list[str]:
     return [f"  {line}" for line in printable(text).strip().splitlines()]
 
 
-def summary(run: Run) -> str:
-    seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
-    parts = [duration(seconds), count(run.attempt_number, "turn")]
-    if run.usage is not None and run.usage.total_tokens:
-        parts.append(count(run.usage.total_tokens, "token"))
-    sign = {RunState.SUCCEEDED: "✔", RunState.FAILED: "✘", RunState.CANCELED: "■"}.get(run.state, "…")
-    line = f"{sign} {run.skill.id}: {run.state} ({', '.join(parts)})"
-    return "\n".join([line, *failure(run.engine, run.error)])
-
-
 def choose(*, as_json: bool) -> Display:
     if as_json:
         return Silent()
     return Live() if sys.stderr.isatty() else Plain()
+
+
+# Progress of probes.
+
+
+@contextmanager
+def probing_shown(engines: EngineCatalog) -> Iterator[None]:
+    """During the block, a terminal shows which engine is asked for its version, which takes seconds for each that is new."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    console = Console(stderr=True, highlight=False)
+    spinner = Spinner("line" if output.is_ascii_only() else "dots", style="status.spinner")
+    live = Live(spinner, console=console, refresh_per_second=12.5, transient=True)
+
+    def show(name: str) -> None:
+        # What moves must fit into one line, beside the spinner.
+        spinner.update(text=output.ascii_fallback(one_line(f"asking {name} for its version …", console.width - 3)))
+        with suppress(OSError):
+            live.start()
+            # A name is shown even if its program answers before the next regular refresh.
+            live.refresh()
+
+    engines.watch_probes(show)
+    try:
+        yield
+    finally:
+        engines.watch_probes(lambda _: None)
+        with suppress(OSError):
+            live.stop()

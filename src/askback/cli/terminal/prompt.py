@@ -7,14 +7,17 @@ import os
 import signal
 import sys
 import termios
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from askback.cli import output
-from askback.cli.terminal.quiet_time import QuietTime
 
 MAX_PLAIN_LINE = 4095
 """The maximum bytes of a line without our editor. The terminal silently drops the rest."""
+
+QUIET_SEC = 0.6
+"""The time after a prompt appears in which an empty line is no answer, so that nobody sends a default unseen."""
 
 ANSWER_NEEDED = "an answer is required (Ctrl-D leaves the run waiting)"
 
@@ -100,7 +103,10 @@ async def _typed(prompt: str, *, secret: bool) -> str:
     if is_dumb_terminal():
         return await _plain_line(prompt, secret=secret)
     try:
-        return await edit_line(prompt, secret=secret)
+        quiet = QuietTime()
+        return await edit_line(
+            prompt, secret=secret, on_shown=quiet.restart, ignores_empty_line=quiet.ignores_empty_line
+        )
     except (EOFError, OSError):
         raise Abandoned from None
     except KeyboardInterrupt:
@@ -108,6 +114,24 @@ async def _typed(prompt: str, *, secret: bool) -> str:
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
         raise
+
+
+class QuietTime:
+    """Starts when the prompt appears, and again with each empty line that comes too early."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+
+    def restart(self) -> None:
+        self._since = self._clock()
+
+    def ignores_empty_line(self) -> bool:
+        """Whether an empty line that arrives now is ignored."""
+        is_early = self._clock() - self._since < QUIET_SEC
+        if is_early:
+            self.restart()
+        return is_early
 
 
 async def _plain_line(prompt: str, *, secret: bool) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 
-from askback.cli.terminal.fields import (
-    Write,
-    ask_fields,
-    yes_or_no,
-)
-from askback.cli.terminal.forms import ask_form, form_lines
+from askback.cli.terminal.forms import Write, ask_fields, ask_form, form_lines, yes_or_no
 from askback.cli.terminal.prompt import (
     ANSWER_NEEDED,
     MAX_PLAIN_LINE,
@@ -24,30 +20,29 @@ from askback.questions.typed_answers import answer_problems, is_confirmation, op
 from askback.questions.view import is_form, view_of
 from askback.skills.field_values import kind_of, numbered, readable
 from askback.text.formatting import printable
-from askback.wire import questions as question_wire
 
 _LATER = "Ctrl-D: answer later"
 _KEYS = f"{_LATER}; Alt-Enter: new line"
 
 
-def show(interaction: Interaction, write: Write, *, listed: bool = True) -> None:
-    """`listed`: with the questions of a form."""
-    write("")
+def question_lines(interaction: Interaction, *, listed: bool = True) -> Iterator[str]:
+    """The prompt, the context and the choices. `listed`: with the questions of a form."""
     view = view_of(interaction)
-    for line in view.prompt.splitlines() or [""]:
-        write(f"  ? {line}")
-    for line in view.context.splitlines():
-        write(f"    {line}")
+    yield from (f"  ? {line}" for line in view.prompt.splitlines() or [""])
+    yield from (f"    {line}" for line in view.context.splitlines())
     for number, option in enumerate(view.options, 1):
-        write(f"    {number}) {option.line}{'  (default)' if option.is_default else ''}")
-    for line in form_lines(interaction.questions if listed else ()):
-        write(f"    {line}")
+        yield f"    {number}) {option.line}{'  (default)' if option.is_default else ''}"
+    yield from (f"    {line}" for line in form_lines(interaction.questions if listed else ()))
     if not interaction.options:
-        for line in numbered(interaction.response_schema or {}):
-            write(f"    {line}")
+        yield from (f"    {line}" for line in numbered(interaction.response_schema or {}))
 
 
-def choice_of_two(interaction: Interaction | question_wire.Interaction) -> str | None:
+def show(interaction: Interaction, write: Write, *, listed: bool = True) -> None:
+    for line in ("", *question_lines(interaction, listed=listed)):
+        write(line)
+
+
+def yes_no_hint(interaction: Interaction) -> str | None:
     """`[y/n]` with the default as a capital letter, for a question that is answered with yes or no."""
     schema = interaction.response_schema or {}
     if interaction.options or not (is_confirmation(interaction) or schema.get("type") == "boolean"):
@@ -62,7 +57,7 @@ def hint(interaction: Interaction) -> str:
     if interaction.options:
         numbers = option_numbers(len(interaction.options))
         parts.append(f"{numbers} or your own words" if schema is None else numbers)
-    elif letters := choice_of_two(interaction):
+    elif letters := yes_no_hint(interaction):
         return f"  Your answer {letters}: "
     elif schema is not None:
         parts.append(kind_of(schema))
@@ -81,15 +76,15 @@ def _takes_lines(interaction: Interaction) -> bool:
     return is_text and not is_confirmation(interaction) and not is_dumb_terminal()
 
 
-def how_to_answer(run_id: str, asked: Interaction | question_wire.Interaction | None) -> str:
+def how_to_answer(run_id: str, asked: Interaction | None) -> str:
     return f"run {run_id} waits for an answer; answer with: {reply_command(run_id, asked)}"
 
 
-def reply_command(run_id: str, asked: Interaction | question_wire.Interaction | None) -> str:
-    """The command that answers a question. It asks for secrets, which the shell would keep, and for forms."""
+def reply_command(run_id: str, asked: Interaction | None) -> str:
+    """The command that answers a question. It asks for secrets, which the shell would store, and for forms."""
     schema = (asked.response_schema if asked else None) or {}
-    asks = asked is not None and (asked.secrecy.any or schema.get("type") == "object")
-    answer = "yes" if asked is not None and choice_of_two(asked) else "TEXT"
+    asks = asked is not None and (asked.asks_secrets or schema.get("type") == "object")
+    answer = "yes" if asked is not None and yes_no_hint(asked) else "TEXT"
     return f"askback reply {printable(run_id)}" + ("" if asks else f" {answer}")
 
 

@@ -1,31 +1,29 @@
-"""Runs of a server as text: JSON, a line of a list, a page. Does no I/O."""
+"""Runs as text: a line of a list, a page, how they ended. Does no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
 from rich.cells import cell_len, set_cell_size
 
-from askback.cli.layout import cut
-from askback.cli.terminal.changes import changes_lines
-from askback.cli.terminal.failure import failure
-from askback.cli.terminal.forms import form_lines, said
-from askback.cli.terminal.people import who
-from askback.cli.terminal.question import choice_of_two, reply_command
-from askback.client import Artifact, Changes, Event, Interaction, Run, RunState
-from askback.core.actors import Channel
-from askback.core.events import Event as CoreEvent
-from askback.core.events import EventType
+from askback.cli.output import cut
+from askback.cli.terminal.forms import format_answer
+from askback.cli.terminal.question import question_lines, reply_command, yes_no_hint
+from askback.core.actors import Actor, Channel, in_words
+from askback.core.changes import ChangeStatus, NoSummary
+from askback.core.errors import ErrorCode
+from askback.core.events import Event, EventType
 from askback.core.interactions import InteractionOutcome, option_label, option_value
 from askback.core.labels import for_people, shown_labels
-from askback.core.runs import InheritedFiles, ProfileKind
-from askback.questions.view import view_of
+from askback.core.runs import InheritedFiles, ProfileKind, RunState
 from askback.skills.field_values import readable
 from askback.text.formatting import count, duration, one_line, printable, size, units_of
-from askback.wire.runs import Origin
+from askback.wire.artifacts import Artifact, Changes
+from askback.wire.base import Actor as WireActor
+from askback.wire.questions import Interaction
+from askback.wire.runs import Event as WireEvent
+from askback.wire.runs import Origin, PendingQuestion, Run, RunError
 
 _SIGNS = {
     RunState.SUCCEEDED: "✔",
@@ -47,12 +45,17 @@ _QUEUE_REASONS = {
     "no_worker": "no worker has its engine",
     "unready": "no turns are started for now",
 }
-
-
-def document(run: Run) -> dict[str, Any]:
-    """The same JSON as over HTTP, without missing fields."""
-    fields: dict[str, Any] = msgspec.to_builtins(run)
-    return fields
+_NO_SUMMARY = {
+    NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository, or it is a linked worktree",
+    NoSummary.GIT_MISSING: "git is not installed",
+    NoSummary.TOO_SLOW: "git could not compare the folder in time",
+    NoSummary.UNREADABLE: "git could not read the repository",
+    NoSummary.NOT_STARTED: "the run never started a turn there",
+}
+_MAX_CHANGES = 30
+_MAX_PATH = 80
+_MAX_DETAIL = 1000
+_MAX_NAME = 120
 
 
 def line(run: Run) -> str:
@@ -106,7 +109,8 @@ def page(
 ) -> Iterator[str]:
     """Everything about a run. Instead of its files, `artifacts` may say why they cannot be listed."""
     version = f" {printable(run.skill_version)}" if run.skill_version else ""
-    yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}{_queued(run)}"
+    reason = _QUEUE_REASONS.get(run.queue_reason or "")
+    yield f"{_SIGNS[run.state]} run {printable(run.id)}: {run.state}" + (f" ({reason})" if reason else "")
     yield f"  skill    {printable(run.skill)}{version} on {printable(run.engine)} ({run.mode})"
     if run.from_run is not None:
         yield f"  from     run {printable(run.from_run.run_id)}{_taken_over(run.from_run)}"
@@ -125,8 +129,9 @@ def page(
         yield f"  canceled by {who(run.canceled_by)}"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
-    if run.usage is not None:
-        yield f"  usage    {count(run.usage.total_tokens, 'token')}: {_usage(run)}"
+    if (used := run.usage) is not None:
+        read = f"{used.input_tokens:,} in ({used.cached_tokens:,} cached)"
+        yield f"  usage    {count(used.total_tokens, 'token')}: {read}, {used.output_tokens:,} out"
     yield from failure(run.engine, run.error)
     for warning in run.warnings:
         yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
@@ -141,6 +146,14 @@ def page(
         if len(artifacts) > MAX_FILES:
             yield f"  … {len(artifacts)} files in all; --json lists them"
     yield from (f"  {line}" for line in changes_lines(run.workdir, changes))
+
+
+def inbox_entry(asked: PendingQuestion) -> Iterator[str]:
+    """A pending question with the run that asks it."""
+    about = f" · {one_line(asked.summary, 200)}" if asked.summary else ""
+    about += f" · {shown}" if (shown := labels_text(asked.labels)) else ""
+    yield f"run {printable(asked.run_id)}: {printable(asked.skill)} on {printable(asked.engine)}{about}"
+    yield from question(asked.run_id, asked, asked.wait_deadline_at)
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
@@ -168,26 +181,12 @@ def _input(run: Run) -> Iterator[str]:
         yield from (f"           {text}" for text in more)
 
 
-def _queued(run: Run) -> str:
-    reason = _QUEUE_REASONS.get(run.queue_reason or "")
-    return f" ({reason})" if reason else ""
-
-
-def _usage(run: Run) -> str:
-    assert run.usage is not None
-    read = f"{run.usage.input_tokens:,} in ({run.usage.cached_tokens:,} cached)"
-    return f"{read}, {run.usage.output_tokens:,} out"
-
-
 def _settled(interaction: Interaction) -> Iterator[str]:
     if interaction.outcome is InteractionOutcome.PENDING:
         return
     yield f"  asked    {one_line(interaction.prompt, 500)}"
-    by = _by(interaction)
-    if interaction.answered_by is None:
-        yield f"           {interaction.outcome}{by}"
-        return
-    yield f"           {interaction.outcome}{by}: {one_line(_said(interaction), 500)}"
+    answer = "" if interaction.answered_by is None else f": {one_line(_answer(interaction), 500)}"
+    yield f"           {interaction.outcome}{_by(interaction)}{answer}"
 
 
 def _by(interaction: Interaction) -> str:
@@ -198,23 +197,23 @@ def _by(interaction: Interaction) -> str:
     return "" if by.via == Channel.ASKBACK else f" by {who(by)}"
 
 
-def question(run_id: str, asked: Interaction, deadline: datetime | None) -> Iterator[str]:
+def _answer(interaction: Interaction) -> str:
+    """The answer as the person saw it: the label of an option, a form in words."""
+    for option in interaction.options:
+        if option_value(option) == interaction.response:
+            return option_label(option)
+    return format_answer(interaction.as_core(), interaction.response)
+
+
+def question(run_id: str, interaction: Interaction, deadline: datetime | None) -> Iterator[str]:
     """A pending question, its age and deadline, and how to answer it."""
-    view = view_of(asked)
-    first, *more = view.prompt.splitlines() or [""]
-    yield f"  ? {first}"
-    yield from (f"    {text}" for text in (*more, *view.context.splitlines()))
-    for number, option in enumerate(view.options, 1):
-        yield f"    {number}) {option.label}{'  (default)' if option.is_default else ''}"
-    yield from (f"    {text}" for text in form_lines(asked.questions))
-    if letters := choice_of_two(asked):
-        yield f"    {letters}{_default_in_words(letters)}"
+    asked = interaction.as_core()
+    yield from question_lines(asked)
+    if letters := yes_no_hint(asked):
+        default = {"Y": "  (default: yes)", "N": "  (default: no)"}
+        yield f"    {letters}{next((words for sign, words in default.items() if sign in letters), '')}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: {reply_command(run_id, asked)}"
-
-
-def _default_in_words(letters: str) -> str:
-    return "  (default: yes)" if "Y" in letters else "  (default: no)" if "N" in letters else ""
 
 
 def _held_until(deadline: datetime | None) -> str:
@@ -229,18 +228,21 @@ def _until(deadline: datetime | None) -> str:
 
 
 def ending(run: Run) -> Iterator[str]:
-    """The last lines of `askback watch`."""
+    """How a run ended: its state, what it took, and why it failed."""
     seconds = ((run.finished_at or run.updated_at) - run.created_at).total_seconds()
-    yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({duration(seconds)}, {count(run.attempt_number, 'turn')})"
+    parts = [duration(seconds), count(run.attempt_number, "turn")]
+    if run.usage is not None and run.usage.total_tokens:
+        parts.append(count(run.usage.total_tokens, "token"))
+    yield f"{_SIGNS[run.state]} {printable(run.skill)}: {run.state} ({', '.join(parts)})"
     yield from failure(run.engine, run.error)
 
 
-def known(event: Event) -> CoreEvent | None:
-    """The event for the display; None for a type that only a newer server knows."""
+def known_event(event: WireEvent) -> Event | None:
+    """The event for a display; None for a type that only a newer server knows."""
     kind = EventType(event.type)
     if not kind.known:
         return None
-    return CoreEvent(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
+    return Event(seq=event.seq, run_id=event.run_id, type=kind, at=event.at, data=event.data)
 
 
 def _since(moment: datetime) -> float:
@@ -251,9 +253,60 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _said(interaction: Interaction) -> str:
-    """The answer as the person saw it: the label of an option, a form in words."""
-    for option in interaction.options:
-        if option_value(option) == interaction.response:
-            return option_label(option)
-    return said(interaction, interaction.response)
+# Parts that other displays share.
+
+
+def who(actor: Actor | WireActor) -> str:
+    """`anna, by link`. Names come from anywhere."""
+    return one_line(in_words(actor.name, actor.via), _MAX_NAME)
+
+
+def failure(engine: str, error: RunError | None) -> Iterator[str]:
+    """`engine` is the name of the run's engine. Without an error there are no lines."""
+    if error is None:
+        return
+    yield f"  {printable(error.code)}: {printable(error.message)}"
+    if error.cause is not None:
+        yield f"  cause: {printable(error.cause)}"
+    if error.detail:
+        yield f"  {printable(error.detail.strip()[-_MAX_DETAIL:])}"
+    if advice := _advice(engine, {error.code, error.cause}):
+        yield f"  → {advice}"
+
+
+def _advice(engine: str, codes: set[str | None]) -> str | None:
+    """How to sign in, where that may help. An engine often names a command that works only inside itself."""
+    from askback.engines import registry
+
+    known = registry.engines()
+    if engine not in known or known[engine].signed_in((), ()):
+        # Not an engine of this version, or one that needs no account.
+        return None
+    if ErrorCode.ENGINE_AUTH_REQUIRED in codes:
+        return known[engine].sign_in
+    if ErrorCode.ENGINE_UNREACHABLE in codes:
+        return f"check the network; if {engine} is not signed in, {known[engine].sign_in}"
+    return None
+
+
+def changes_lines(workdir: str | None, found: Changes | None) -> Iterator[str]:
+    """One line for each file, and one for all. Nothing if the run has no workdir."""
+    if workdir is None or found is None:
+        return
+    place = printable(workdir)
+    if found.unavailable is not None:
+        yield f"no summary of the changes in {place}: {_NO_SUMMARY[found.unavailable]}"
+        return
+    if not found.total:
+        yield f"nothing has changed in {place}"
+        return
+    yield f"changed in {place}:"
+    paths = [one_line(each.path, _MAX_PATH) for each in found.files[:_MAX_CHANGES]]
+    width = max(map(len, paths))
+    for path, each in zip(paths, found.files, strict=False):
+        lines = "binary" if each.insertions is None else f"+{each.insertions} -{each.deletions}"
+        status = "" if each.status is ChangeStatus.MODIFIED else f" ({each.status})"
+        yield f"  {path:<{width}} | {lines}{status}"
+    if found.total > len(paths):
+        yield f"  … and {found.total - len(paths):,} more"
+    yield f"  {count(found.total, 'file')} changed, +{found.insertions} -{found.deletions}"

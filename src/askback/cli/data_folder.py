@@ -1,17 +1,21 @@
-"""The runs of the data folder, for commands that have no server. Has the methods of `AsyncClient` that they use."""
+"""Commands on the data folder itself, without a server: its runs, and audited writes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Protocol, TypeVar
 
-from askback.app import App, opened
-from askback.cli.system_user import system_user
+from askback.app import App, now, opened
+from askback.app.storage import open_store, prepare_data_folder
+from askback.cli.connection import system_user
+from askback.core.access import Action, audit_entry
 from askback.core.labels import NO_LABELS, Labels
 from askback.core.runs import SHARED, RunState
-from askback.core.runs import Run as StoredRun
 from askback.settings.model import Settings
+from askback.store.base import Store
 from askback.store.pages import AuditFilter, RunFilter
 from askback.wire.access import AuditEntry
 from askback.wire.artifacts import Artifact
@@ -19,8 +23,13 @@ from askback.wire.questions import Interaction
 from askback.wire.runs import Event, PendingQuestion, Result, Run
 from askback.wire.server import Worker
 
+T = TypeVar("T")
+Item = TypeVar("Item", covariant=True)
+
 
 class LocalRuns:
+    """Has the methods of `AsyncClient` that commands use."""
+
     def __init__(self, app: App) -> None:
         self._app = app
         self._service = app.service
@@ -41,14 +50,8 @@ class LocalRuns:
         """Runs, newest first."""
         wanted = RunFilter(state=None if state is None else RunState(state), skill=skill, engine=engine)
         store = self._service.restricted_to(labels).store
-        cursor: str | None = None
-        while True:
-            page = await store.list_runs(wanted, cursor, page_size)
-            for run in page.items:
-                yield Run.of(run)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        async for run in _all_pages(lambda cursor: store.list_runs(wanted, cursor, page_size)):
+            yield Run.of(run)
 
     async def interactions(self, run_id: str) -> list[Interaction]:
         return [Interaction.of(each) for each in await self._service.store.interactions(run_id)]
@@ -61,15 +64,8 @@ class LocalRuns:
 
     async def inbox(self, *, labels: Labels = NO_LABELS) -> AsyncGenerator[PendingQuestion]:
         """The pending questions of all runs, oldest first."""
-        service = self._service.restricted_to(labels)
-        cursor: str | None = None
-        while True:
-            page = await service.inbox(cursor)
-            for run in page.items:
-                yield PendingQuestion.of(run)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        async for run in _all_pages(self._service.restricted_to(labels).inbox):
+            yield PendingQuestion.of(run)
 
     async def audit(
         self,
@@ -81,14 +77,9 @@ class LocalRuns:
         until: datetime | None = None,
     ) -> AsyncGenerator[AuditEntry]:
         """The audit log, newest first."""
-        where, cursor = AuditFilter(actor=actor, action=action, run_id=run_id, since=since, until=until), None
-        while True:
-            page = await self._app.store.audit_entries(where, cursor)
-            for each in page.items:
-                yield AuditEntry.of(each)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        where = AuditFilter(actor=actor, action=action, run_id=run_id, since=since, until=until)
+        async for each in _all_pages(lambda cursor: self._app.store.audit_entries(where, cursor)):
+            yield AuditEntry.of(each)
 
     async def workers(self) -> Sequence[Worker]:
         """The programs that execute runs. This one does not count."""
@@ -116,14 +107,61 @@ class LocalRuns:
             return None
         if run.owner == SHARED:
             return "its server is not running; start it with: askback serve"
-        return None if await self._service.owned_elsewhere(run) else _continue(run)
+        if await self._service.owned_elsewhere(run):
+            return None
+        return f"no program executes this run; continue it with: askback run --continue {run.id}"
 
 
-def _continue(run: StoredRun) -> str:
-    return f"no program executes this run; continue it with: askback run --continue {run.id}"
+class _Page(Protocol[Item]):
+    @property
+    def items(self) -> Sequence[Item]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+async def _all_pages(read: Callable[[str | None], Awaitable[_Page[Item]]]) -> AsyncIterator[Item]:
+    cursor: str | None = None
+    while True:
+        page = await read(cursor)
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 @asynccontextmanager
 async def local_runs(settings: Settings) -> AsyncIterator[LocalRuns]:
     async with opened(settings, read_only=True) as app:
         yield LocalRuns(app)
+
+
+# Writes.
+
+
+def audited(
+    settings: Settings,
+    action: Action,
+    write: Callable[[], T],
+    what: Callable[[T], str],
+    check: Callable[[Store], Awaitable[None]] | None = None,
+) -> T:
+    """Write, then add the entry; `what` names the written object. The log is opened first: without it, nothing is written.
+
+    `check` may refuse the write before it begins.
+    """
+
+    async def main() -> T:
+        prepare_data_folder(settings.data_dir, serving=False)
+        store = await open_store(settings)
+        try:
+            if check is not None:
+                await check(store)
+            written = await asyncio.to_thread(write)
+            await store.record(audit_entry(system_user(), action, now(), object=what(written)))
+        finally:
+            await store.close()
+        return written
+
+    return asyncio.run(main())

@@ -1,9 +1,13 @@
-"""`askback config`: the settings in effect, and where each value comes from. Secrets are masked."""
+"""`askback config` shows the settings in effect, and where each value comes from. `askback trust` lists whose files are used.
+
+Secrets are masked.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
@@ -13,15 +17,16 @@ from askback.cli import options, output
 from askback.cli.help import Command
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.webhooks import MAILTO
-from askback.text.formatting import nearest, printable
+from askback.text.formatting import nearest, one_line, printable
 from askback.text.redaction import MASK
 
 if TYPE_CHECKING:
     from askback.settings.model import Origin, Settings
 
-Path = tuple[str, ...]
+Key = tuple[str, ...]
 
 _SECRET_WORD = re.compile(r"(?i)(key|token|secret|password|passwd|credential)")
+_MAX_PATH = 4096
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
@@ -33,7 +38,7 @@ _EMPTY: tuple[Any, ...] = (None, [], {})
 )
 @click.argument("key", required=False)
 @options.common
-def command(settings: Settings, as_json: bool, key: str | None) -> int:
+def config_command(settings: Settings, as_json: bool, key: str | None) -> int:
     """Show the settings in effect, and where each value comes from.
 
     KEY shows one setting or one section, such as server or engines.codex. Tokens, webhook secrets and the values of
@@ -75,14 +80,14 @@ def _with_engine(settings: Settings, key: str) -> Settings:
     return settings.model_copy(update={"engines": {**settings.engines, name: EngineSettings()}})
 
 
-def _values(settings: Settings) -> Iterator[tuple[Path, Any]]:
+def _values(settings: Settings) -> Iterator[tuple[Key, Any]]:
     """Every setting with its masked value. Entries of lists of tables have their place as a key."""
     document = settings.model_dump(mode="json")
     for path, value in _leaves(document, ()):
         yield path, _masked(path, value)
 
 
-def _leaves(document: dict[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(document: dict[str, Any], path: Key) -> Iterator[tuple[Key, Any]]:
     for key, value in document.items():
         match value:
             case dict() if value:
@@ -93,7 +98,7 @@ def _leaves(document: dict[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
                 yield (*path, key), value
 
 
-def _masked(path: Path, value: Any) -> Any:
+def _masked(path: Key, value: Any) -> Any:
     if value in _EMPTY:
         return value
     match path:
@@ -134,7 +139,7 @@ def _masked_words(words: list[str]) -> list[str]:
     return masked
 
 
-def _below(path: Path, key: str) -> bool:
+def _below(path: Key, key: str) -> bool:
     return f"{'.'.join(path)}.".startswith(f"{key}.")
 
 
@@ -144,7 +149,7 @@ def _unknown(settings: Settings, key: str) -> str:
     return f"there is no setting '{key}'; " + (f"did you mean '{near}'?" if near else "'askback config' lists all")
 
 
-def _entry(path: Path, value: Any, origin: Origin) -> dict[str, Any]:
+def _entry(path: Key, value: Any, origin: Origin) -> dict[str, Any]:
     return {"key": ".".join(path), "value": value, "source": origin.source, "name": origin.name}
 
 
@@ -157,3 +162,65 @@ def _described(origin: Origin) -> str:
         case "environment" | "file":
             return origin.name or origin.source
     assert_never(origin.source)
+
+
+# Trust.
+
+
+@click.command(
+    "trust",
+    cls=Command,
+    examples=(
+        "askback trust",
+        "askback trust --list",
+        "askback trust ../project --revoke",
+    ),
+)
+@click.argument("folder", required=False, default=".", type=options.PathName(path_type=Path))
+@click.option("--revoke", is_flag=True, help="Stop trusting it.")
+@click.option("--list", "listing", is_flag=True, help="List the trusted files.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else.")
+def trust_command(folder: Path, revoke: bool, listing: bool, as_json: bool) -> int:
+    """Trust the askback.toml in FOLDER (default: the working directory), so that all its settings are used.
+
+    Settings can start programs and turn off the sandbox, so read the file first. Trust covers the file as it is now:
+    after a change, trust it again. Of an untrusted file, only `default_engine` and the engines' `model` are used.
+    """
+    if revoke and listing:
+        raise click.UsageError("--revoke and --list cannot be combined")
+    if listing:
+        return _list_trusted(as_json=as_json)
+    return _revoke(folder, as_json=as_json) if revoke else _trust(folder, as_json=as_json)
+
+
+def _trust(folder: Path, *, as_json: bool) -> int:
+    from askback.settings.files import trust_ledger
+
+    path, settings = trust_ledger().add_folder(folder)
+    lines = [f"    {key}" if value is None else f"    {key}: {value}" for key, value in settings]
+    message = f"✔ {one_line(str(path), _MAX_PATH)} is trusted as it is now; it sets:"
+    document = {"path": str(path), "trusted": True, "keys": [key for key, _ in settings]}
+    return output.print_done(document, message, *lines, as_json=as_json)
+
+
+def _revoke(folder: Path, *, as_json: bool) -> int:
+    from askback.settings.files import trust_ledger
+
+    path, was_trusted = trust_ledger().remove_folder(folder)
+    done = "is no longer trusted" if was_trusted else "was not trusted"
+    message = f"✔ {one_line(str(path), _MAX_PATH)} {done}"
+    return output.print_done({"path": str(path), "trusted": False}, message, as_json=as_json)
+
+
+def _list_trusted(*, as_json: bool) -> int:
+    from askback.settings.files import trust_ledger
+
+    ledger = trust_ledger()
+    return output.print_list(
+        [(one_line(str(entry.path), _MAX_PATH), entry, ledger.is_valid(entry)) for entry in ledger.all()],
+        lambda each: f"{each[0]}{'' if each[2] else '  (changed or missing: not used)'}",
+        as_json=as_json,
+        document=lambda each: {"path": str(each[1].path), "valid": each[2]},
+        indent=None,
+        empty="no settings file is trusted",
+    )

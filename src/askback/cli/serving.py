@@ -1,14 +1,18 @@
-"""How a program serves HTTP: its sockets and limits, the configuration of uvicorn, and the URLs that it prints."""
+"""What `askback serve` and `askback worker` share: sockets, limits, the configuration of uvicorn, URLs, and the log."""
 
 from __future__ import annotations
 
 import errno
 import gc
 import ipaddress
+import json
+import logging
 import resource
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from askback.core.errors import RefusalCode, Unavailable
@@ -18,12 +22,18 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from askback.http.protocol import Connections
+    from askback.settings.sections import LogSettings
 
 _TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
 _FREE_PORT_TRIES = 20
 _MAX_FILES = 65_536
 _NEW_OBJECTS = 10_000
 """Threshold of the garbage collector. Requests and turns leave few cycles."""
+_TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_FIELDS = ("run", "engine", "path", "error")
+"""What a record may say beside its message, as `extra`."""
+_CHATTY = ("httpx", "httpcore", "mcp", "uvicorn")
+"""They log addresses and ids of sessions, which may be secret, and every step of a connection."""
 
 
 def raise_file_limit() -> int:
@@ -130,7 +140,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def near(host: str) -> str:
+def loopback_for(host: str) -> str:
     """The loopback address of a server that listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
@@ -140,3 +150,56 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# The log: on standard error, as lines of text or as JSON objects.
+
+
+def _details(record: logging.LogRecord) -> dict[str, str]:
+    return {name: str(record.__dict__[name]) for name in _FIELDS if record.__dict__.get(name)}
+
+
+class TextFormatter(logging.Formatter):
+    """One line, with the run that it is about at its end."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
+        details = "".join(f" {name}={' '.join(text.split())}" for name, text in _details(record).items())
+        return super().formatMessage(record) + details
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, in ASCII: a message cannot forge another line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_details(record),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def configure_log(settings: LogSettings) -> None:
+    """Send the log of this process to standard error. Other packages log nothing below `info`."""
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    logging.getLogger("askback").setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in ("uvicorn.error", "uvicorn.asgi"):
+        logging.getLogger(name).addFilter(_rename)
+
+
+def _rename(record: logging.LogRecord) -> bool:
+    """The HTTP library reports only problems, under our name: its start and stop are announced by the command."""
+    record.name = "askback.http"
+    return True
