@@ -1,4 +1,4 @@
-"""The programs that work on one database, as data: what the others must know of each."""
+"""The instances of Askback that work on one database: what each publishes for the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from askback.core.values import OpenValue
 
 
 class InstanceKind(OpenValue):
-    """Which program an instance is."""
+    """What an instance was started as."""
 
     SERVER = "server"
     WORKER = "worker"
@@ -20,7 +20,7 @@ class InstanceKind(OpenValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceFacts:
-    """What a program says of itself. A field that other versions may not have needs a default."""
+    """What an instance publishes. A field that other versions may not have needs a default."""
 
     kind: InstanceKind
     host: str
@@ -51,7 +51,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A program that is alive, or was until a short while ago."""
+    """An instance that is alive, or was until a short while ago."""
 
     name: str
     facts: InstanceFacts

@@ -327,7 +327,7 @@ def bounded(question: Question) -> Question:
 
 
 def _fitting_fields(fields: Sequence[FormField], room: int) -> tuple[tuple[FormField, ...], int]:
-    """The first fields, while there is room. A form keeps at least one: too large, it becomes a plain question."""
+    """The first fields, while there is room. At least one stays: if it is too large, it becomes a plain question."""
     fitting: list[FormField] = []
     for field in fields:
         if (left := room - _size(asdict(field))) < 0:

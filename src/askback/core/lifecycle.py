@@ -131,7 +131,7 @@ def _completed(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessL
 
 
 def _store_files(run: Run, signal: FilesStored) -> Decision | Stay | Refusal:
-    """A run that is being executed is refused: the end of its turn says what is kept."""
+    """A run that is being executed is refused: the end of its turn names the archive."""
     if run.state.final or run.state is RunState.RUNNING or (run.state is RunState.WAITING_USER and run.sticky):
         return unsuitable(run, "have its files stored")
     if run.epoch != signal.epoch:

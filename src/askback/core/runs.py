@@ -225,7 +225,7 @@ class Usage:
 class Run:
     """`version` guards every change; `epoch` counts claims, so that a worker that lost the run cannot write.
 
-    `owner` is the program that may execute the run (`SHARED`: any server); `worker` is the one that executes it now.
+    `owner` is the instance that may execute the run (`SHARED`: any server); `worker` is the one that executes it now.
     """
 
     id: str
@@ -273,7 +273,7 @@ class Run:
     process: ProcessIdentity | None = None
     handle: Handle | None = None
     kept: str | None = None
-    """The archive of its files as its last turn left them, by its key in the store of `files`. None: only on its machine."""
+    """The key of the archive with its files as its last turn left them, in the store of `files`. None: only on its machine."""
     pending_interaction: Interaction | None = None
     interaction_ids: tuple[str, ...] = ()
     wait_deadline_at: datetime | None = None

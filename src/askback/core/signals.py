@@ -18,7 +18,7 @@ class TurnProcess(StrEnum):
 
     NEW = "new"
     WARM = "warm"
-    """The one of the run's last turn, which the worker has kept."""
+    """The process of the run's last turn, which was still alive."""
     PREWARMED = "prewarmed"
     """One that was started before the run was submitted."""
 
@@ -60,7 +60,7 @@ class TurnEnded:
     usage: Usage | None = None
     warnings: tuple[RunWarning, ...] = ()
     kept: str | None = None
-    """The archive of the run's files as the turn left them, which is stored already. None: there is none."""
+    """The key of the stored archive with the run's files as the turn left them. None: there is none."""
     process_alive: bool = False
     """Whether a process of the turn is alive, for the next turn. The run must not be over before it has ended."""
 

@@ -1,6 +1,6 @@
 """The identity of a run's trace: the W3C `traceparent` of its caller, or ids that follow from the run's id. Pure.
 
-Ids that follow from the run's id need no storage. Whatever program continues the run, after whatever time, adds to the
+Ids that follow from the run's id need no storage. Whichever instance continues the run, after whatever time, adds to the
 same trace, and sending a span twice does not make two of it.
 """
 

@@ -85,7 +85,7 @@ class DigestRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestClaim:
-    """The right to send one digest once. It does not come back if the program dies."""
+    """The right to send one digest once. It does not come back if the instance dies."""
 
     channel: str
     due_at: datetime

@@ -63,7 +63,7 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
 
 
 def variables(names: Iterable[str]) -> dict[str, str]:
-    """Those of these variables that this program has."""
+    """Those of these variables that are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
@@ -87,7 +87,7 @@ def client_environment() -> tuple[str | None, str | None]:
 
 
 def environment_moves_data() -> bool:
-    """Whether the data folder depends on the environment of this program, and may be another one elsewhere."""
+    """Whether the data folder depends on the environment of this process, and may be another one elsewhere."""
     return any(os.environ.get(name) for name in ("ASKBACK_DATA_DIR", "XDG_DATA_HOME"))
 
 
@@ -99,5 +99,5 @@ def setting_variable(path: Sequence[str]) -> str:
 
 
 def process_environment() -> Mapping[str, str]:
-    """The variables of this program, for a command that passes some of them on."""
+    """The variables of this process, for a command that passes some of them on."""
     return os.environ

@@ -159,10 +159,10 @@ def question(
 
 def with_link_as_text(draft: Draft, link: str, texts: Texts) -> Draft:
     """For an address that a button may not have, such as one without a domain."""
-    kept = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
+    rows = tuple(row for row in draft.keyboard if not any("url" in button for button in row))
     changed = draft.text.replace(texts("open_link"), texts("open_address"))
     text = f"{cut_units(changed, MAX_TEXT - units(link) - 100)}\n{texts('link', link=link)}"
-    return Draft(text=text, keyboard=kept)
+    return Draft(text=text, keyboard=rows)
 
 
 def closed(run: Run, asked: Interaction, texts: Texts) -> Draft:
