@@ -91,7 +91,7 @@ class Finished:
 class RunStats:
     """The runs that ended from `first` to `last`, in UTC days, and the runs that are not over now.
 
-    Runs that were deleted since count as well. `answer_sec` has the latest answers of that time, of runs that are kept.
+    Runs that were deleted since count as well. `answer_sec` has the latest answers of that time, of runs that still exist.
     """
 
     first: date
@@ -171,7 +171,7 @@ class StoredRunCount:
     not_stored: int
     """They have had a turn, and their files are only on the machine of that turn."""
     not_started: int
-    """They have had no turn, so there is no session to keep."""
+    """They have had no turn, so there is no session yet."""
     running: int
     """They run, and no earlier turn has put their files into the store: the turn that runs does so at its end."""
     unfinished: int

@@ -172,6 +172,13 @@ class PostgresConnection:
             return self.lost or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return self.lost or error.sqlstate.startswith(_ENDS)
 
+    def roll_back(self) -> None:
+        """A connection that cannot even do that is of no use any more."""
+        try:
+            self.raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
     def close(self) -> None:
         self.raw.close()
         with self._cutting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -42,8 +42,7 @@ def check(table: str, row: Row) -> None:
     try:
         for name, kinds in known_columns(table).items():
             _check_value(name, row[name], kinds)
-        if (decode := _DECODERS.get(table)) is not None:
-            decode(row)
+        _check_documents(table, row)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise refused(table, error) from error
 
@@ -68,60 +67,46 @@ def _check_value(name: str, value: object, kinds: tuple[type, ...]) -> None:
         rows.moment(value)
 
 
-def _check_run(row: Row) -> None:
-    run = rows.load_run(row["doc"])
-    require_run_id(row["id"])
-    if (run.id, run.state) != (row["id"], row["state"]):
-        raise ValueError(f"the document of run {row['id']} is that of another run or state")
-    if run.kept is not None and not run.kept.startswith(f"runs/{run.id}/"):
-        raise ValueError(f"run {run.id} names the files of another run")
+def _check_documents(table: str, row: Row) -> None:
+    match table:
+        case "runs":
+            run = rows.load_run(row["doc"])
+            require_run_id(row["id"])
+            if (run.id, run.state) != (row["id"], row["state"]):
+                raise ValueError(f"the document of run {row['id']} is that of another run or state")
+            if run.kept is not None and not run.kept.startswith(f"runs/{run.id}/"):
+                raise ValueError(f"run {run.id} names the files of another run")
+        case "requests":
+            request = rows.load_request(row["input"], row["parameter"], row["env"])
+            _check_objects(request.input, request.parameter)
+        case "results":
+            rows.load(row["data"])
+        case "interactions":
+            if rows.load_interaction(row["doc"]).interaction_id != row["interaction_id"]:
+                raise ValueError("the document of an interaction is that of another one")
+            InteractionOutcome(row["outcome"])
+        case "events":
+            EventType(row["type"])
+            _check_objects(rows.load(row["data"]))
+        case "webhooks":
+            WebhookKind(row["kind"])
+            _check_states((row["states"] or "").split(","))
+            _check_objects(rows.load(row["labels"] or "{}"))
+            msgspec.json.decode(row["remind_after"] or "[]", type=list[int])
+        case "deliveries":
+            DeliveryReason(row["reason"])
+            _check_states([row["old"], row["new"]])
+            if row["doc"] is not None:
+                rows.load_run(row["doc"])
+        case "daily_runs":
+            RunState(row["state"])
 
 
-def _check_request(row: Row) -> None:
-    request = rows.load_request(row["input"], row["parameter"], row["env"])
-    _check_objects(request.input, request.parameter)
-
-
-def _check_interaction(row: Row) -> None:
-    interaction = rows.load_interaction(row["doc"])
-    if interaction.interaction_id != row["interaction_id"]:
-        raise ValueError("the document of an interaction is that of another one")
-    InteractionOutcome(row["outcome"])
-
-
-def _check_event(row: Row) -> None:
-    EventType(row["type"])
-    _check_objects(rows.load(row["data"]))
-
-
-def _check_webhook(row: Row) -> None:
-    WebhookKind(row["kind"])
-    for state in filter(None, (row["states"] or "").split(",")):
+def _check_states(states: Iterable[str | None]) -> None:
+    for state in filter(None, states):
         RunState(state)
-    _check_objects(rows.load(row["labels"] or "{}"))
-    msgspec.json.decode(row["remind_after"] or "[]", type=list[int])
-
-
-def _check_delivery(row: Row) -> None:
-    DeliveryReason(row["reason"])
-    for state in filter(None, (row["old"], row["new"])):
-        RunState(state)
-    if row["doc"] is not None:
-        rows.load_run(row["doc"])
 
 
 def _check_objects(*values: object) -> None:
     if not all(isinstance(value, dict) for value in values):
         raise TypeError("a document is no JSON object")
-
-
-_DECODERS: Mapping[str, Callable[[Row], object]] = {
-    "runs": _check_run,
-    "requests": _check_request,
-    "results": lambda row: rows.load(row["data"]),
-    "interactions": _check_interaction,
-    "events": _check_event,
-    "webhooks": _check_webhook,
-    "deliveries": _check_delivery,
-    "daily_runs": lambda row: RunState(row["state"]),
-}

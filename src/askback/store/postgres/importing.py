@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg.sql import SQL, Composed, Identifier
+from psycopg.sql import SQL, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import parse_run_id
@@ -130,19 +130,16 @@ def _refuse_used(target: PostgresConnection) -> None:
 def _copy(source: SqliteConnection, target: PostgresConnection, table: str, progress: Progress) -> int:
     columns = tuple(known_columns(table))
     total, copied = int(source.value(f"SELECT count(*) FROM {table}")), 0
-    with target.raw.cursor().copy(_copying(table, columns)) as copy:
+    # `searched` is a column that only PostgreSQL has.
+    names = (*columns, "searched") if table == "runs" else columns
+    statement = SQL("COPY {} ({}) FROM STDIN").format(Identifier(table), SQL(", ").join(map(Identifier, names)))
+    with target.raw.cursor().copy(statement) as copy:
         for values in _decoded(source.execute(f"SELECT {', '.join(columns)} FROM {table}"), table):
             copy.write_row(tuple(_values(table, dict(zip(columns, values, strict=True)))))
             copied += 1
             if copied % _STEP == 0 or copied == total:
                 progress(table, copied, total)
     return copied
-
-
-def _copying(table: str, columns: tuple[str, ...]) -> Composed:
-    """`searched` is a column that only PostgreSQL has."""
-    names = (*columns, "searched") if table == "runs" else columns
-    return SQL("COPY {} ({}) FROM STDIN").format(Identifier(table), SQL(", ").join(map(Identifier, names)))
 
 
 def _decoded(values: Iterator[Any], table: str) -> Iterator[Any]:

@@ -151,7 +151,10 @@ class Server:
                 try:
                     return attempt()
                 except ConnectionLost as lost:
-                    if self._has_waited_enough(began_at, lost.error):
+                    away = self._away
+                    since = began_at if away is None else min(began_at, away.since)
+                    waited_enough = self.closing.is_set() or time.monotonic() - since > self.patience_sec
+                    if waited_enough or errors.is_permanent(lost.error):
                         raise self.unavailable(lost.error) from lost
                 self.closing.wait(wait_sec)
                 wait_sec = min(2 * wait_sec, _LONGEST_WAIT_SEC)
@@ -172,11 +175,6 @@ class Server:
         began = getattr(self._calls, "began", None) or time.monotonic()
         left = began + self.patience_sec - time.monotonic()
         return min(self.limits.answer_sec, max(left, self.limits.least_sec))
-
-    def _has_waited_enough(self, began: float, error: psycopg.Error) -> bool:
-        away = self._away
-        since = began if away is None else min(began, away.since)
-        return self.closing.is_set() or time.monotonic() - since > self.patience_sec or errors.is_permanent(error)
 
     def unavailable(self, error: psycopg.Error) -> Unavailable:
         return errors.unavailable(error, self.address)

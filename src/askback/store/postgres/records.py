@@ -42,7 +42,7 @@ _OF_RUN = "/"
 _POLL_SEC = 1.0
 _SPARE_LINKS = 2
 _UNUSED_SEC = 600.0
-"""A collection of a run that was not used for this time is not kept up to date any more."""
+"""A collection of a run that was not used for this time is not watched any more."""
 _MAX_OF_RUNS = 2000
 
 
@@ -99,7 +99,7 @@ class PostgresRecords:
         return self._secrets.get(name)
 
     def _stored_secrets(self) -> Collection[_Secret]:
-        """They never change, so the cache is not kept up to date."""
+        """They never change, so they are not watched."""
         return RowCollection(self, SECRETS, _Secret)
 
     async def current(self, *, exactly: bool = False) -> None:
@@ -123,7 +123,7 @@ class PostgresRecords:
 
     @contextmanager
     def connected(self) -> Iterator[Link]:
-        """A connection for one caller. A program that watches keeps a few of them."""
+        """A connection for one caller. A program that watches reuses a few of them."""
         with self._lock:
             link = self._spare.pop() if self._spare else Link(self.server)
         try:
@@ -139,7 +139,7 @@ class PostgresRecords:
     # Watching.
 
     def watch(self) -> None:
-        """Keep the collections up to date from now on. Call it in the event loop."""
+        """Watch the collections from now on. Call it in the event loop."""
         if self._watch is None:
             self._watch = _Watch(self.server, self.refresh)
 
@@ -175,7 +175,7 @@ class PostgresRecords:
             self._collections.pop(name, None)
 
     def _watched(self) -> dict[str, RowCollection[Any]]:
-        """The collections to keep up to date. Those of runs are forgotten if nobody has used them for a while."""
+        """The collections to watch. Those of runs are forgotten if nobody has used them for a while."""
         now = time.monotonic()
         with self._lock:
             recent = sorted(self._used, key=lambda name: self._used[name], reverse=True)[:_MAX_OF_RUNS]
@@ -195,7 +195,7 @@ class PostgresRecords:
 
 
 class _Watch:
-    """The thread that keeps the collections up to date, and the requests that wait for it."""
+    """The thread that refreshes the collections, and the requests that wait for it."""
 
     def __init__(self, server: Server, refresh: Callable[[PostgresConnection], None]) -> None:
         self._server = server
@@ -206,6 +206,7 @@ class _Watch:
         self._thread = start_thread(self._run, name="askback-records")
 
     def look(self) -> None:
+        """Look at the database at once."""
         self._asked.set()
 
     async def until(self, is_current: Callable[[], bool]) -> None:
@@ -377,7 +378,7 @@ class RowCollection(Generic[R]):
             newer = {key: newer_fields(doc, known) for _, key, doc in rows if key is not None}
             return State(changes=rows[0][0], records=self._decoded(rows), newer=newer)
         except BaseException:
-            _end(connection)
+            connection.roll_back()
             raise
 
     def _difference(self, before: State[R], records: Mapping[str, R]) -> _Change:
@@ -412,10 +413,10 @@ class RowCollection(Generic[R]):
                 )
                 raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
         except BaseException:
-            _end(connection)
+            connection.roll_back()
             raise
         if last_change == change.id:
-            _end(connection)
+            connection.roll_back()
         else:
             self._write(connection, change)
 
@@ -428,19 +429,11 @@ class RowCollection(Generic[R]):
             connection.execute(connection.sql["count_change"], {"name": self.name, "change": change.id})
             connection.execute(connection.sql["notify"], {"text": f"{self._shared.instance} records {self.name}"})
         except BaseException:
-            _end(connection)
+            connection.roll_back()
             raise
         connection.execute("COMMIT")
 
 
 def _roll_back(link: Link) -> None:
     with contextlib.suppress(ConnectionLost):
-        link.resume(_end)
-
-
-def _end(connection: PostgresConnection) -> None:
-    """Roll back. A connection that cannot even do that is of no use any more."""
-    try:
-        connection.execute("ROLLBACK")
-    except psycopg.Error:
-        connection.close()
+        link.resume(PostgresConnection.roll_back)

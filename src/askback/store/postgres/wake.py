@@ -70,7 +70,7 @@ class Wake:
                 loop.call_soon_threadsafe(self._over.set)
 
         self._server.on_silence.append(listen_again)
-        self._task = asyncio.create_task(self._keep_listening(connection))
+        self._task = asyncio.create_task(self._listen(connection))
 
     async def close(self) -> None:
         """Call it once the server is marked as closing. An attempt to connect is finished first."""
@@ -92,7 +92,7 @@ class Wake:
             raise ConnectionLost(error) from error
         return connection
 
-    async def _keep_listening(self, connection: PostgresConnection | None) -> None:
+    async def _listen(self, connection: PostgresConnection | None) -> None:
         while connection is not None:
             await self._until_lost(connection)
             connection.close()

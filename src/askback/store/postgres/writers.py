@@ -109,14 +109,6 @@ class Writers:
             self._notify(outcome, committed_at)
 
 
-def _roll_back(connection: PostgresConnection) -> None:
-    """A connection that cannot even do that is of no use any more."""
-    try:
-        connection.execute("ROLLBACK")
-    except psycopg.Error:
-        connection.close()
-
-
 class _OutcomeUnknown(Exception):
     """The connection was lost during COMMIT."""
 
@@ -172,7 +164,7 @@ class Transactions:
                 connection.sql["finish_transaction"], {"writer": self._writer, "mark": mark, "text": notification}
             )
         except BaseException:
-            _roll_back(connection)
+            connection.roll_back()
             raise
         try:
             connection.execute("COMMIT")

@@ -288,11 +288,11 @@ def _interaction_columns(interaction: Interaction | None) -> rows.Columns | None
 def _erase_secrets(connection: Connection, number: int) -> None:
     """Erase secret answers, and the fields of answers that are secret by a schema."""
     sql = connection.sql
-    for place, doc in connection.fetch(sql["perhaps_secret"], (number,)):
+    for asked, doc in connection.fetch(sql["perhaps_secret"], (number,)):
         interaction = rows.load_interaction(doc)
         if interaction.secret_response is not None:
             erased = rows.dump(replace(interaction, response=interaction.shown_response))
-            connection.execute(sql["set_interaction"], {"number": place, "doc": erased})
+            connection.execute(sql["set_interaction"], {"number": asked, "doc": erased})
 
 
 def _searched(run: Run) -> tuple[object, ...]:

@@ -24,7 +24,8 @@ def faults_of(path: Path, connection: apsw.Connection | None = None) -> Iterator
 
 
 def unavailable(error: Exception, path: Path, connection: apsw.Connection | None = None) -> Unavailable:
-    number = error.errno if isinstance(error, OSError) else _system_errno(connection)
+    system_errno = None if connection is None else connection.system_errno
+    number = error.errno if isinstance(error, OSError) else system_errno
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return corrupt(path, str(error))
@@ -33,7 +34,8 @@ def unavailable(error: Exception, path: Path, connection: apsw.Connection | None
         case apsw.ReadOnlyError():
             return read_only(path)
         case apsw.BusyError():
-            return _busy(path)
+            message = f"another program has locked {path} for too long; wait for that program or stop it, and try again"
+            return Unavailable(RefusalCode.STORE_UNUSABLE, message)
         case apsw.IOError() | apsw.CantOpenError() | OSError() if number in FULL_DISK:
             return disk_full(path)
         case apsw.CantOpenError() | OSError() if number in _READ_ONLY:
@@ -90,14 +92,3 @@ def disk_full(path: Path) -> Unavailable:
 
 def closed(path: Path) -> Unavailable:
     return Unavailable(RefusalCode.STORE_UNUSABLE, f"the store {path} is closed; open it again")
-
-
-def _busy(path: Path) -> Unavailable:
-    return Unavailable(
-        RefusalCode.STORE_UNUSABLE,
-        f"another program has locked {path} for too long; wait for that program or stop it, and try again",
-    )
-
-
-def _system_errno(connection: apsw.Connection | None) -> int | None:
-    return None if connection is None else connection.system_errno

@@ -64,14 +64,13 @@ class Wake:
         if len(message) > _MAX_MESSAGE_BYTES:
             message = _ANY_RUN
         try:
-            for name in self._others():
-                self._send_to(name, message)
+            with os.scandir(self._directory) as entries:
+                names = [entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
+            for name in names:
+                if name != self._name:
+                    self._send_to(name, message)
         except OSError as error:
             log.warning("other processes were not notified of a change", extra={"error": str(error)})
-
-    def _others(self) -> list[str]:
-        with os.scandir(self._directory) as entries:
-            return [entry.name for entry in entries if entry.name.endswith(_SUFFIX) and entry.name != self._name]
 
     def close(self) -> None:
         self._loop.remove_reader(self._mailbox.fileno())

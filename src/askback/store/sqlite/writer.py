@@ -47,7 +47,8 @@ class TransactionLost(Exception):
 
 
 class Writer:
-    """After a commit, `notify` is called in the event loop with each change and the time of the commit, on the monotonic clock, and `wake` in the writer's thread.
+    """After a commit, `notify` is called in the event loop with each change and the time of the commit, on the monotonic
+    clock, and `wake` in the writer's thread.
 
     `measure` gets the duration of every commit, in the writer's thread.
     """
@@ -97,7 +98,10 @@ class Writer:
             if batch:
                 self._answer(self._settle(batch))
                 self._checkpoint()
-        self._end()
+        self._connection.set_busy_timeout(0)
+        with contextlib.suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._connection.close()
 
     def _take(self) -> tuple[list[Job], bool]:
         """All jobs that are waiting, and whether there will be more."""
@@ -210,9 +214,3 @@ class Writer:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             log.warning("checkpoint postponed", extra={"error": str(error)})
-
-    def _end(self) -> None:
-        self._connection.set_busy_timeout(0)
-        with contextlib.suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._connection.close()
