@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from askback.cluster.fleet import EngineOffer, Fleet, FleetWorker, Offer, Worker
 from askback.cluster.fleet_engines import FleetEngines
 from askback.cluster.slots import Slots
 from askback.core.access import MAIN
-from askback.core.queue import Shares
 from askback.core.runs import ProfileKind
 from askback.engines.base import Probe
 from askback.engines.scripted import Scripted
@@ -51,17 +51,20 @@ def worker(name: str, offered: Offer, *, alive: bool = True, minute: int = 0) ->
 
 
 def fleet_of(
-    *workers: FleetWorker, slots: Slots | None = None, own: str = "own", held: Mapping[str, int] | None = None
+    *workers: FleetWorker,
+    slots: Slots | None = None,
+    own: str = "own",
+    held: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Fleet:
     """Each token may have all slots but one."""
 
     async def read() -> Sequence[FleetWorker]:
         return workers
 
-    async def count() -> Mapping[str, int]:
+    async def count() -> Mapping[str, Mapping[str, int]]:
         return held or {}
 
-    fleet = Fleet(read, own=lambda: own, slots=slots, held=count, share=lambda total: Shares(usual=total - 1))
+    fleet = Fleet(read, own=lambda: own, slots=slots, held=count, share=partial(share_slots, Quotas()))
     asyncio.run(fleet.refresh())
     return fleet
 
@@ -103,7 +106,9 @@ def test_why_a_run_is_queued_depends_on_the_workers_that_have_its_engine(offered
 
 def test_a_run_whose_token_has_its_share_of_all_slots_is_queued_because_of_that() -> None:
     here, there = offer(scripted=having()), replace(offer(scripted=having()), taken=2)
-    fleet = fleet_of(worker("here", here), worker("there", there), held={"greedy": 3, "modest": 2})
+    fleet = fleet_of(
+        worker("here", here), worker("there", there), held={"greedy": {"scripted": 3}, "modest": {"scripted": 2}}
+    )
     assert (fleet.reason("scripted", "greedy"), fleet.reason("scripted", "modest")) == ("token_slots", "starting")
     assert fleet.reason("scripted", None) == fleet.reason("scripted", "new") == "starting"
     assert fleet.reason("other", "greedy") == "no_worker"
@@ -111,14 +116,42 @@ def test_a_run_whose_token_has_its_share_of_all_slots_is_queued_because_of_that(
 
 @pytest.mark.parametrize(("total", "share"), [(1, 1), (2, 1), (8, 7)])
 def test_by_default_a_token_may_have_all_slots_but_one_and_the_servers_own_token_all(total: int, share: int) -> None:
-    shares = share_slots(Quotas(), total)
+    shares = share_slots(Quotas(), total, {})
     assert (shares.of("app"), shares.of(MAIN), shares.of(None)) == (share, None, None)
 
 
 def test_a_token_with_quotas_has_its_own_limit_of_slots() -> None:
     quotas = Quotas(running=3, tokens={"batch": Quota(running=1), MAIN: Quota()})
-    shares = share_slots(quotas, 8)
+    shares = share_slots(quotas, 8, {})
     assert (shares.of("app"), shares.of("batch"), shares.of(MAIN), shares.of(None)) == (3, 1, 7, None)
+
+
+def test_a_token_may_have_all_slots_of_an_engine_but_one_unless_it_has_a_limit_of_its_own() -> None:
+    quotas = Quotas(tokens={"app": Quota(running=8), "slow": Quota(requests_per_min=1)})
+    shares = share_slots(quotas, 8, {"codex": 3, "scripted": 1})
+    assert [shares.of_engine(token, "codex") for token in ("any", "slow", "app", MAIN, None)] == [
+        2,
+        2,
+        None,
+        None,
+        None,
+    ]
+    assert (shares.of_engine("any", "scripted"), shares.of_engine("any", "gemini")) == (1, None)
+    assert share_slots(Quotas(tokens={MAIN: Quota()}), 8, {"codex": 3}).of_engine(MAIN, "codex") == 2
+
+
+def test_a_run_whose_token_has_its_share_of_the_engine_is_queued_because_of_that() -> None:
+    """The engine has one slot on each machine, though the machines have more."""
+    here, there = offer(scripted=having(slots=1, taken=1)), offer(scripted=having(slots=2, taken=1), other=having())
+    held = {"greedy": {"scripted": 2}, "modest": {"scripted": 1, "other": 1}}
+    fleet = fleet_of(worker("here", here), worker("there", there), held=held)
+    assert fleet.reason("scripted", "greedy") == "token_slots"
+    assert fleet.reason("scripted", "modest") == fleet.reason("other", "greedy") == "starting"
+    slots = Slots(4, {"scripted": 2}, partial(share_slots, Quotas()))
+    slots.take("scripted", "greedy")
+    assert (slots.reason("scripted", "greedy"), slots.reason("scripted", "other")) == ("token_slots", "starting")
+    slots.release("scripted", "greedy")
+    assert slots.reason("scripted", "greedy") == "starting"
 
 
 def test_the_slots_of_this_server_count_as_they_are_now() -> None:

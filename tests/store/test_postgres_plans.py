@@ -32,7 +32,7 @@ LISTS = {
     "ids",
     "owners",
     "workers",
-    "lanes",
+    "of_any_engine",
     "without_engines",
     "hosts",
     "hosts_of_callers",
@@ -90,8 +90,8 @@ def value_of(name: str, sql: str) -> Any:
         return '[["customer", "4711"]]'
     if name in LISTS:
         return '["x"]'
-    if name == "named":
-        return "{}"
+    if name in ("named", "engines", "lanes"):
+        return '{"x": 1}'
     if name in FLAGS:
         return True
     if (name == "run" and "WHERE id = :run" in sql) or (name == "run" and "runs.id = :run" in sql):

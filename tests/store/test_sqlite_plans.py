@@ -46,9 +46,7 @@ FILTERS = [
     )
 ]
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
-MAY_BE_SCANNED = (
-    r"SCAN ((owners|times|named|json_each) VIRTUAL TABLE|lanes|parties|heads|found|CONSTANT ROW|\(subquery-\d+\))"
-)
+MAY_BE_SCANNED = r"SCAN ((owners|times|named|limited|json_each) VIRTUAL TABLE|lanes|parties|waiting|heads|found|CONSTANT ROW|\(subquery-\d+\))"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 

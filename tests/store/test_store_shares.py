@@ -15,7 +15,7 @@ from lives import NOON, create, finish, name_handle, new_run, reply, running, st
 from stores import OpenStore
 
 from askback.core.errors import Conflict, RefusalCode
-from askback.core.queue import Shares
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import SHARED, Run
 from askback.core.signals import SlotAcquired, TurnLost
 from askback.store.base import Store, move
@@ -36,10 +36,10 @@ async def queue(store: Store, token: str | None, *names: str, engine: str = "scr
         await create(store, new_run(name, created_by=token, engine=engine))
 
 
-async def claim(store: Store, turns: Turns, ticket: Ticket, max_held: int | None = None) -> Run | None:
+async def claim(store: Store, turns: Turns, ticket: Ticket, shares: Shares = UNLIMITED) -> Run | None:
     try:
         signal = SlotAcquired(worker="w", at=NOON)
-        return await move(store, ticket.run.id, signal, seen=ticket.run, max_held=max_held)
+        return await move(store, ticket.run.id, signal, seen=ticket.run, shares=shares)
     except Conflict as error:
         (turns.put_back if error.code is RefusalCode.QUOTA_EXCEEDED else turns.done)(ticket)
         return None
@@ -142,6 +142,7 @@ def test_a_token_that_always_has_one_run_queued_does_not_starve_another(open_sto
 
 
 # A list of steps: the token of a run that is queued, or None: a slot is free.
+NUMBERS = count()
 STEPS = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=40)
 
 
@@ -150,8 +151,6 @@ STEPS = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=40)
 def test_of_two_backlogged_tokens_none_gets_more_than_one_run_ahead(
     open_store: OpenStore, steps: Sequence[str | None]
 ) -> None:
-    numbers = count()
-
     async def main() -> None:
         async with open_store() as store:
             for run in await store.queued([SHARED], without_engines=[], limit=999):
@@ -160,7 +159,7 @@ def test_of_two_backlogged_tokens_none_gets_more_than_one_run_ahead(
             backlog, lead = Counter[str](), Counter[tuple[str, str]]()
             for token in (*steps, *[None] * len(steps)):
                 if token is not None:
-                    name = f"{token}-{next(numbers)}-{id(steps)}"
+                    name = f"{token}-{next(NUMBERS)}"
                     turns.notify({name: await create(store, new_run(name, created_by=token))})
                     backlog[token] += 1
                     continue
@@ -204,7 +203,7 @@ def test_a_sticky_run_that_waits_counts_and_a_resumable_one_does_not(open_store:
         async with open_store() as store:
             await waiting(store, new_run("resumable", created_by="one"))
             await waiting(store, new_run("sticky", created_by="two", sticky=True))
-            assert await store.held_by_token() == {"two": 1}
+            assert await store.held_by_token() == {"two": {"scripted": 1}}
             await queue(store, "one", "of-one")
             await queue(store, "two", "of-two")
             queued = await store.queued([SHARED], without_engines=[], limit=9, shares=ONE_EACH)
@@ -235,13 +234,52 @@ def test_workers_that_claim_at_once_cannot_exceed_the_limit_together(open_store:
             stores = [(each, each.turns({SHARED})) for each in (store, other)]
             # Nobody has read the limit: it is the claims that refuse.
             taken = [(*each, ticket) for each in stores for ticket in await each[1].take(room(12))]
-            claims = await asyncio.gather(*(claim(*each, max_held=5) for each in taken))
+            claims = await asyncio.gather(*(claim(*each, Shares(usual=5)) for each in taken))
             assert len([run for run in claims if run is not None]) == 5
-            assert await store.held_by_token() == {"greedy": 5}
+            assert await store.held_by_token() == {"greedy": {"scripted": 5}}
             for _, turns in stores:
                 await turns.close()
             # Those that were refused are in the queue again.
             assert len(await other.queued([SHARED], without_engines=[], limit=99)) == 19
+
+    asyncio.run(main())
+
+
+def test_a_token_that_has_its_share_of_an_engine_leaves_the_rest_to_others(open_store: OpenStore) -> None:
+    """The engine has two slots and the worker many: runs of other engines, and those of other tokens, go on."""
+    shares = Shares(usual=3, named={"main": None}, engines={"scripted": 1}, of_any_engine=frozenset({"main"}))
+
+    async def main() -> None:
+        async with open_store() as store:
+            await running(store, new_run("sleeping", created_by="greedy"))
+            await queue(store, "greedy", *(f"greedy-{n}" for n in range(9)))
+            await queue(store, "greedy", "codex-0", "codex-1", "codex-2", engine="codex")
+            await queue(store, "other", "other-0", "other-1")
+            await queue(store, "main", "main-0", "main-1")
+            await queue(store, None, "own-0", "own-1")
+            queued = await store.queued([SHARED], without_engines=[], limit=99, shares=shares)
+            free = {"codex-0", "codex-1", "other-0", "main-0", "main-1", "own-0", "own-1"}
+            assert ({run.id for run in queued}, queued.held_back) == (free, True)
+            turns = store.turns({SHARED})
+            started = [await serve(store, turns, shares) for _ in range(8)]
+            assert {each for each in started if each} == free
+            await turns.close()
+
+    asyncio.run(main())
+
+
+def test_workers_that_claim_at_once_cannot_exceed_the_share_of_an_engine_together(open_store: OpenStore) -> None:
+    async def main() -> None:
+        async with open_store() as store, open_store() as other, asyncio.timeout(LIMIT_SEC):
+            await queue(store, "greedy", "of-another-engine", engine="codex")
+            await queue(store, "greedy", *(f"run-{n}" for n in range(12)))
+            stores = [(each, each.turns({SHARED})) for each in (store, other)]
+            taken = [(*each, ticket) for each in stores for ticket in await each[1].take(room(7))]
+            claims = await asyncio.gather(*(claim(*each, Shares(engines={"scripted": 2})) for each in taken))
+            assert len([run for run in claims if run is not None]) == 3
+            assert await store.held_by_token() == {"greedy": {"scripted": 2, "codex": 1}}
+            for _, turns in stores:
+                await turns.close()
 
     asyncio.run(main())
 

@@ -43,6 +43,23 @@ def test_a_token_with_forty_sleeping_runs_does_not_keep_another_from_its_slot(tm
     run_async(main)
 
 
+def test_a_token_with_ten_sleeping_runs_of_one_engine_does_not_keep_another_from_the_engine(tmp_path: Path) -> None:
+    """The server has more slots than the engine."""
+    world = World(tmp_path)
+    skill, quick = sleeping(world, tmp_path / "never"), world.skill([{"finish": {"colour": "x"}}], name="quick")
+
+    async def main() -> None:
+        async with world.working("slots = 4\n[engines.scripted]\nslots = 2\n", serving=True) as app:
+            greedy = [await submit(app, skill, created_by="greedy") for _ in range(10)]
+            await until(lambda: started(world) >= 1)
+            run = await submit(app, quick, created_by="other")
+            assert (await over(app, run.id)).state is RunState.SUCCEEDED
+            assert started(world) == 1
+            assert await reasons(app, greedy) == ["token_slots"] * 9
+
+    run_async(main)
+
+
 def test_a_run_that_its_token_holds_back_starts_when_another_of_the_token_ends(tmp_path: Path) -> None:
     world = World(tmp_path)
     go = tmp_path / "go"

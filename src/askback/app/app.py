@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -469,11 +469,21 @@ class App:
         return make_bot(self.settings, self.service, self.store, self.clock) if self.role.serves else None
 
 
-def share_slots(quotas: Quotas, total: int) -> Shares:
-    """By default, no token can take all slots. The server's own token can, unless the settings give it quotas."""
+def share_slots(quotas: Quotas, total: int, engines: Mapping[str, int]) -> Shares:
+    """By default, no token can take all slots, or all slots of one of these engines.
+
+    The server's own token can, unless the settings give it quotas, and a token with its own limit is held to that alone.
+    """
 
     def share(quota: Quota) -> int:
         return max(1, total - 1) if quota.running is None else quota.running
 
     named = {name: share(quota) for name, quota in quotas.tokens.items()}
-    return Shares(usual=share(quotas), named={MAIN: None, **named})
+    return Shares(
+        usual=share(quotas),
+        named={MAIN: None, **named},
+        engines={engine: max(1, slots - 1) for engine, slots in engines.items()},
+        of_any_engine=frozenset(
+            {MAIN} - quotas.tokens.keys() | {name for name, quota in quotas.tokens.items() if quota.running is not None}
+        ),
+    )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,7 +19,7 @@ import msgspec
 from askback.background.loops import keep_trying
 from askback.catalog.probes import Installed
 from askback.cluster.instances import Instances
-from askback.cluster.slots import Slots
+from askback.cluster.slots import Slots, has_its_share, limited_engines
 from askback.core.instances import Instance, InstanceKind
 from askback.core.queue import Shares
 from askback.engines.base import Probe
@@ -161,7 +162,7 @@ def worker_view(worker: FleetWorker) -> wire.Worker:
 class Fleet:
     """`read` returns the rows of all programs that execute runs; `own` returns the name of this program.
 
-    `held` counts the slots that each token has, and `share` divides a number of slots among tokens.
+    `held` counts the slots that each token has of each engine, and `share` divides slots among tokens, as in `Slots`.
     """
 
     def __init__(
@@ -170,13 +171,13 @@ class Fleet:
         *,
         own: Callable[[], str],
         slots: Slots | None,
-        held: Callable[[], Awaitable[Mapping[str, int]]],
-        share: Callable[[int], Shares],
+        held: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]],
+        share: Callable[[int, Mapping[str, int]], Shares],
     ) -> None:
         self._read = read
         self._own = own
         self._count_held = held
-        self._held: Mapping[str, int] = {}
+        self._held: Mapping[str, Mapping[str, int]] = {}
         self._share = share
         self._slots = slots
         """Of this program, if it executes runs: newer than what its row has."""
@@ -228,11 +229,15 @@ class Fleet:
     def reason(self, engine: str, token: str | None = None) -> str:
         """Why a queued run of this engine, created with this token, does not run yet."""
         reason = self._engine_reason(engine)
-        share = self._share(self.total_slots).of(token)
-        if share is None or token is None or reason not in _SLOT_REASONS:
+        if token is None or reason not in _SLOT_REASONS:
             return reason
-        here = 0 if self._slots is None else self._slots.held_by(token)
-        return "token_slots" if max(here, self._held.get(token, 0)) >= share else reason
+        total, engines = self.total_slots, engine_slots(each.offer for each in self.working)
+        shares, held = self._share(total, limited_engines(total, engines)), self._held.get(token, {})
+        here, here_of_engine = (
+            (0, 0) if self._slots is None else (self._slots.held_by(token), self._slots.held_by(token, engine))
+        )
+        in_all, of_engine = max(here, sum(held.values())), max(here_of_engine, held.get(engine, 0))
+        return "token_slots" if has_its_share(shares, token, engine, in_all, of_engine) else reason
 
     def _engine_reason(self, engine: str) -> str:
         reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
@@ -241,6 +246,15 @@ class Fleet:
         if any(engine in each.offer.engines for each in self.workers if each.state is WorkerState.UNREADY):
             reasons.add("unready")
         return next((each for each in _REASONS if each in reasons), "no_worker")
+
+
+def engine_slots(offers: Iterable[Offer]) -> dict[str, int]:
+    """How many slots each engine can have in these programs together."""
+    found: Counter[str] = Counter()
+    for offer in offers:
+        for name, engine in offer.engines.items():
+            found[name] += offer.slots if engine.slots is None else min(offer.slots, engine.slots)
+    return dict(found)
 
 
 def _reason(offer: Offer, engine: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from askback.background.loops import keep_trying
 from askback.background.outages import OUTAGES
 from askback.catalog.probes import EngineSetup, Installed, Probes
-from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer, WorkerState, read_workers
+from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer, WorkerState, engine_slots, read_workers
 from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots
 from askback.core.errors import is_outage
@@ -80,8 +80,9 @@ class Offering:
     async def _count_slots(self) -> None:
         """The slots of all instances that start turns are shared among tokens."""
         workers = await read_workers(self._instances)
-        working = sum(each.offer.slots for each in workers if each.state is WorkerState.ALIVE)
-        self._slots.everywhere = max(self._slots.total, working)
+        offers = [each.offer for each in workers if each.state is WorkerState.ALIVE]
+        self._slots.everywhere = max(self._slots.total, sum(each.slots for each in offers))
+        self._slots.count_engines(engine_slots(offers))
         await asyncio.sleep(REFRESH_SEC)
 
     async def _watch(self) -> None:

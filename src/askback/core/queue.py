@@ -43,9 +43,16 @@ class Shares:
     """None: no limit."""
     named: Mapping[str, int | None] = field(default_factory=dict)
     """Those of single tokens, by name."""
+    engines: Mapping[str, int] = field(default_factory=dict)
+    """How many slots of one engine, by its name. An engine that is not here has no separate limit."""
+    of_any_engine: frozenset[str] = frozenset()
+    """The tokens that `engines` does not limit."""
 
     def of(self, token: str | None) -> int | None:
         return None if token is None else self.named.get(token, self.usual)
+
+    def of_engine(self, token: str | None, engine: str) -> int | None:
+        return None if token is None or token in self.of_any_engine else self.engines.get(engine)
 
 
 UNLIMITED = Shares()

@@ -183,7 +183,8 @@ class Quota(Section):
         ge=1,
         description=(
             "Slots that the runs of one token may have at a time; default: all slots but one, and all slots for the "
-            "server's own token. Further runs stay queued. On "
+            "server's own token. Of an engine that has fewer slots, a token without its own limit may have all but one, "
+            "and at least one. Further runs stay queued. On "
             "several machines, the programs that execute runs need this setting, and those of all machines count together."
         ),
     )

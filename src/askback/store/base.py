@@ -152,16 +152,16 @@ class Store(ABC):
             made = CreateRun.of(decision, request, key, webhooks, max_open)
         return _stored(await self.write(made.write, made.run.id))
 
-    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
+    async def apply(self, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> Run:
         """Write the run, its events, its interactions and its place in the queue, in one transaction.
 
         Raises `StaleWrite` unless the stored run still has `before.version`, and `Conflict` if workers already hold
-        `max_held` runs of its creator.
+        as many runs of its creator as `shares` allows.
         """
         if decision.closed is not None and is_large(decision.closed.response):
-            made = await asyncio.to_thread(ApplyDecision.of, before, decision, max_held)
+            made = await asyncio.to_thread(ApplyDecision.of, before, decision, shares)
         else:
-            made = ApplyDecision.of(before, decision, max_held)
+            made = ApplyDecision.of(before, decision, shares)
         return _stored(await self.write(made.write, made.run.id))
 
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:
@@ -267,9 +267,12 @@ class Store(ABC):
         """The workers that hold runs."""
         return frozenset(worker for (worker,) in await self._fetch("workers"))
 
-    async def held_by_token(self) -> Mapping[str, int]:
-        """How many runs of each token a worker holds. Tokens without any are left out."""
-        return dict(await self._fetch("held_by_token"))
+    async def held_by_token(self) -> Mapping[str, Mapping[str, int]]:
+        """How many runs of each token, by engine, workers hold. Tokens without any are left out."""
+        found: dict[str, dict[str, int]] = {}
+        for token, engine, number in await self._fetch("held_by_token"):
+            found.setdefault(token, {})[engine] = number
+        return found
 
     # Owners, and the deadlines of their runs.
 
@@ -493,7 +496,7 @@ def _chat_message(row: tuple[int, int, str, str, int]) -> ChatMessage:
 class _Applies(Protocol):
     async def get(self, run_id: str) -> Run: ...
 
-    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run: ...
+    async def apply(self, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> Run: ...
 
 
 async def move(
@@ -503,19 +506,19 @@ async def move(
     *,
     seen: Run | None = None,
     audit: AuditEntry | None = None,
-    max_held: int | None = None,
+    shares: Shares = UNLIMITED,
 ) -> Run:
     """Apply a signal to a run. If the run has changed meanwhile, decide again.
 
     `seen` saves the first read; it may be outdated. `audit` is stored with the change. Raises `Conflict` if the lifecycle
-    refuses the signal, or the store because of `max_held`.
+    refuses the signal, or the store because of `shares`.
     """
     run, is_fresh = (await store.get(run_id), True) if seen is None else (seen, False)
     while True:
         answer = decide(run, signal)
         if isinstance(answer, Decision):
             with suppress(StaleWrite):
-                return await store.apply(run, replace(answer, audit=audit), max_held)
+                return await store.apply(run, replace(answer, audit=audit), shares)
         elif is_fresh:
             if isinstance(answer, Stay):
                 return run

@@ -16,6 +16,7 @@ from askback.core.errors import Conflict, Forbidden, RefusalCode
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
 from askback.core.webhooks import EVERY_DELIVERY, Delivery, DeliveryView, Webhook
 from askback.store.base import Store
@@ -74,9 +75,9 @@ class VisibleStore:
                 raise Conflict(error.code, "another run works in this folder and is not over") from None
             raise
 
-    async def apply(self, before: Run, decision: Decision, max_held: int | None = None) -> Run:
+    async def apply(self, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> Run:
         await self._check(before.id)
-        return await self.whole.apply(before, decision, max_held)
+        return await self.whole.apply(before, decision, shares)
 
     async def get(self, run_id: str) -> Run:
         await self._check(run_id)

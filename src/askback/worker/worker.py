@@ -252,8 +252,7 @@ class Worker:
         parked = self._warm.pool.take(run.id)
         try:
             signal = SlotAcquired(worker=self._name(), at=self._clock(), process=_process_of(parked))
-            share = self._slots.shares.of(run.created_by)
-            claimed = await move(self._store, run.id, signal, seen=run, max_held=share)
+            claimed = await move(self._store, run.id, signal, seen=run, shares=self._slots.shares)
         except BaseException as error:
             self._slots.release(run.engine, run.created_by)
             if parked is not None:

@@ -132,7 +132,7 @@ class JobTurns:
 
     async def _next(self, engines: Sequence[str], shares: Shares) -> Ticket | None:
         """The first job of these engines that is worth something. Outdated ones are dropped."""
-        lanes = [lane(owner, engine) for owner in self._owners for engine in engines]
+        lanes = {lane(owner, engine): engine for owner in self._owners for engine in engines}
         wanted = {"lanes": json.dumps(lanes), **share_values(shares)}
         while lanes and (job := await self._fetch(wanted)) is not None:
             number, run_id, epoch = job

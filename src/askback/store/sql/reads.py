@@ -214,7 +214,12 @@ def queued(
 
 def share_values(shares: Shares) -> rows.Columns:
     named = {clean(token): limit for token, limit in shares.named.items()}
-    return {"usual": shares.usual, "named": json.dumps(named)}
+    return {
+        "usual": shares.usual,
+        "named": json.dumps(named),
+        "engines": json.dumps(dict(shares.engines)),
+        "of_any_engine": json.dumps(sorted(map(clean, shares.of_any_engine))),
+    }
 
 
 # What belongs to all runs.

@@ -13,6 +13,7 @@ from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, Invalid, RefusalCode
 from askback.core.interactions import Interaction
 from askback.core.lifecycle import Decision
+from askback.core.queue import UNLIMITED, Shares
 from askback.core.runs import Run, RunRequest, RunState
 from askback.core.webhooks import Webhook
 from askback.store.pages import EventPage, IdempotencyKey, StaleWrite
@@ -165,10 +166,10 @@ class ApplyDecision:
     asked: rows.Columns | None
     closed: rows.Columns | None
     result: str | None
-    max_held: int | None
+    shares: Shares
 
     @classmethod
-    def of(cls, before: Run, decision: Decision, max_held: int | None = None) -> ApplyDecision:
+    def of(cls, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> ApplyDecision:
         events = rows.event_rows(decision.events)
         run, doc = rows.stored(decision.run)
         return cls(
@@ -181,7 +182,7 @@ class ApplyDecision:
             asked=_interaction_columns(decision.asked),
             closed=_interaction_columns(decision.closed),
             result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
-            max_held=max_held,
+            shares=shares,
         )
 
     def write(self, connection: Connection) -> Change:
@@ -222,13 +223,18 @@ class ApplyDecision:
 
     def _refuse_over_quota(self, connection: Connection) -> None:
         """Checked in the transaction that claims the run, so that workers cannot exceed the limit together."""
-        if self.max_held is None:
+        creator, engine = self.run.created_by, self.run.engine
+        most, most_of_engine = self.shares.of(creator), self.shares.of_engine(creator, engine)
+        if most is None and most_of_engine is None:
             return
-        creator = self.columns["creator"]
-        connection.exclude_others(f"slots of {creator}")
-        ((count,),) = connection.fetch(connection.sql["count_held"], {"creator": creator})
-        if count >= self.max_held:
+        connection.exclude_others(f"slots of {self.columns['creator']}")
+        which = {"creator": self.columns["creator"], "engine": self.columns["engine"]}
+        ((count, of_engine),) = connection.fetch(connection.sql["count_held"], which)
+        if most is not None and count >= most:
             message = f"this token has {count} slots, which is its limit; see the setting quotas.running"
+            raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
+        if most_of_engine is not None and of_engine >= most_of_engine:
+            message = f"this token has {of_engine} slots of engine '{engine}', which is its limit; see quotas.running"
             raise Conflict(RefusalCode.QUOTA_EXCEEDED, message)
 
     @property

@@ -51,6 +51,12 @@ CASE
     ELSE :usual::bigint
 END
 
+-- name: engine_share
+CASE
+    WHEN parties.party = '' OR jsonb_exists(:of_any_engine::jsonb, parties.party) THEN NULL
+    ELSE (:engines::jsonb ->> parties.engine)::bigint
+END
+
 -- name: is_waiting
 jobs.status < 'doing'
 

@@ -18,16 +18,16 @@ CREATE INDEX IF NOT EXISTS queue_jobs_of_parties ON procrastinate_jobs
 -- party gets its next job when each of the others has had one.
 -- Another worker that fetches at the same moment skips the job and takes one of the next: so there are 16 candidates.
 -- name: fetch_job
-WITH RECURSIVE lanes (lane, party) AS (
-    SELECT given.value, (
+WITH RECURSIVE lanes (lane, engine, party) AS (
+    SELECT given.key, given.value, (
         SELECT {party} FROM procrastinate_jobs AS jobs
-        WHERE {is_waiting} AND {lane} = given.value
+        WHERE {is_waiting} AND {lane} = given.key
         ORDER BY {party}
         LIMIT 1
     )
-    FROM jsonb_array_elements_text(:lanes::jsonb) AS given
+    FROM jsonb_each_text(:lanes::jsonb) AS given
     UNION ALL
-    SELECT lanes.lane, (
+    SELECT lanes.lane, lanes.engine, (
         SELECT {party} FROM procrastinate_jobs AS jobs
         WHERE {is_waiting} AND {lane} = lanes.lane AND {party} > lanes.party
         ORDER BY {party}
@@ -42,18 +42,25 @@ rooms AS MATERIALIZED (
     ) AS room
     FROM (SELECT DISTINCT party FROM lanes WHERE party IS NOT NULL) AS parties
 ),
+engine_rooms AS MATERIALIZED (
+    SELECT parties.party, parties.engine, {engine_share} - (
+        SELECT count(*) FROM runs WHERE worker IS NOT NULL AND creator = parties.party AND engine = parties.engine
+    ) AS room
+    FROM (SELECT DISTINCT party, engine FROM lanes WHERE party IS NOT NULL) AS parties
+),
 heads AS MATERIALIZED (
     SELECT head.id, head.priority, lanes.party,
         row_number() OVER (PARTITION BY lanes.party, head.priority ORDER BY head.id) AS round
     FROM lanes
         JOIN rooms ON rooms.party = lanes.party
+        JOIN engine_rooms ON engine_rooms.party = lanes.party AND engine_rooms.engine = lanes.engine
         CROSS JOIN LATERAL (
             SELECT jobs.id, jobs.priority FROM procrastinate_jobs AS jobs
             WHERE {is_waiting} AND {lane} = lanes.lane AND {party} = lanes.party
             ORDER BY jobs.priority DESC, jobs.id
             LIMIT 16
         ) AS head
-    WHERE rooms.room IS NULL OR rooms.room > 0
+    WHERE (rooms.room IS NULL OR rooms.room > 0) AND (engine_rooms.room IS NULL OR engine_rooms.room > 0)
 ),
 candidates AS MATERIALIZED (
     SELECT heads.id, heads.party, heads.priority,

@@ -1,9 +1,9 @@
 -- A job that a worker has fetched is as good as claimed. One that is outdated is still there: its epoch is not the run's.
 -- Reads the whole queue: workers use `fetch` instead.
 -- name: queued
-WITH heads AS (
-    SELECT jobs.id, jobs.priority, coalesce(runs.creator, '') AS party, runs.doc,
-        row_number() OVER (PARTITION BY runs.creator ORDER BY jobs.priority DESC, jobs.id) AS place,
+WITH waiting AS (
+    SELECT jobs.id, jobs.priority, coalesce(runs.creator, '') AS party, runs.engine, runs.doc,
+        row_number() OVER (PARTITION BY runs.creator, runs.engine ORDER BY jobs.priority DESC, jobs.id) AS place,
         row_number() OVER (PARTITION BY runs.creator, jobs.priority ORDER BY jobs.id) AS round
     FROM procrastinate_jobs AS jobs
         JOIN runs ON runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint AND runs.state = 'queued'
@@ -15,9 +15,24 @@ rooms AS MATERIALIZED (
     SELECT parties.party, {share} - (
         SELECT count(*) FROM runs WHERE worker IS NOT NULL AND creator = parties.party
     ) AS room
-    FROM (SELECT DISTINCT party FROM heads) AS parties
+    FROM (SELECT DISTINCT party FROM waiting) AS parties
+),
+engine_rooms AS MATERIALIZED (
+    SELECT parties.party, parties.engine, {engine_share} - (
+        SELECT count(*) FROM runs WHERE worker IS NOT NULL AND creator = parties.party AND engine = parties.engine
+    ) AS room
+    FROM (SELECT DISTINCT party, engine FROM waiting) AS parties
+),
+fitting AS (
+    SELECT waiting.*, engine_rooms.room IS NULL OR waiting.place <= engine_rooms.room AS fits
+    FROM waiting JOIN engine_rooms ON engine_rooms.party = waiting.party AND engine_rooms.engine = waiting.engine
+),
+heads AS (
+    SELECT id, priority, party, doc, round, fits,
+        row_number() OVER (PARTITION BY party, fits ORDER BY priority DESC, id) AS place
+    FROM fitting
 )
-SELECT rooms.room IS NULL OR heads.place <= rooms.room AS allowed, heads.doc
+SELECT heads.fits AND (rooms.room IS NULL OR heads.place <= rooms.room) AS allowed, heads.doc
 FROM heads
     JOIN rooms ON rooms.party = heads.party
     LEFT JOIN queue_service AS service ON service.party = heads.party AND service.priority = heads.priority

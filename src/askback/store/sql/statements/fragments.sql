@@ -81,3 +81,10 @@ CASE
     THEN (SELECT named.value FROM json_each(:named) AS named WHERE named.key = parties.party)
     ELSE :usual
 END
+
+-- The same for the row's engine. `:of_any_engine` has the tokens without such a limit.
+-- name: engine_share
+CASE
+    WHEN parties.party = '' OR parties.party IN (SELECT value FROM json_each(:of_any_engine)) THEN NULL
+    ELSE (SELECT limited.value FROM json_each(:engines) AS limited WHERE limited.key = parties.engine)
+END

@@ -149,9 +149,16 @@ rooms AS MATERIALIZED (
     ) AS room
     FROM (SELECT DISTINCT party FROM lanes) AS parties
 ),
-heads AS (
-    SELECT queue.position, queue.run, queue.priority, queue.party,
-        row_number() OVER (PARTITION BY queue.party ORDER BY queue.priority DESC, queue.position) AS place,
+engine_rooms AS MATERIALIZED (
+    SELECT party, engine, {engine_share} - (
+        SELECT count(*) FROM runs INDEXED BY runs_held_by_creator
+        WHERE worker IS NOT NULL AND creator = parties.party AND engine = parties.engine
+    ) AS room
+    FROM (SELECT DISTINCT party, engine FROM lanes) AS parties
+),
+waiting AS (
+    SELECT queue.position, queue.run, queue.priority, queue.party, queue.engine,
+        row_number() OVER (PARTITION BY queue.party, queue.engine ORDER BY queue.priority DESC, queue.position) AS place,
         row_number() OVER (PARTITION BY queue.party, queue.priority ORDER BY queue.position) AS round
     FROM lanes CROSS JOIN queue
     WHERE lanes.engine NOT IN (SELECT value FROM json_each(:without_engines))
@@ -161,8 +168,17 @@ heads AS (
             ORDER BY priority DESC, position LIMIT :limit
         )
 ),
+fitting AS (
+    SELECT waiting.*, engine_rooms.room IS NULL OR waiting.place <= engine_rooms.room AS fits
+    FROM waiting CROSS JOIN engine_rooms ON engine_rooms.party = waiting.party AND engine_rooms.engine = waiting.engine
+),
+heads AS (
+    SELECT run, priority, party, round, position, fits,
+        row_number() OVER (PARTITION BY party, fits ORDER BY priority DESC, position) AS place
+    FROM fitting
+),
 found AS (
-    SELECT heads.run, rooms.room IS NULL OR heads.place <= rooms.room AS allowed,
+    SELECT heads.run, heads.fits AND (rooms.room IS NULL OR heads.place <= rooms.room) AS allowed,
         heads.priority, heads.round, coalesce(queue_service.served, 0) AS served, heads.position
     FROM heads
         CROSS JOIN rooms ON rooms.party = heads.party
@@ -195,9 +211,9 @@ ORDER BY number
 SELECT DISTINCT worker FROM runs INDEXED BY runs_held WHERE worker IS NOT NULL
 
 -- name: held_by_token
-SELECT creator, count(*) FROM runs INDEXED BY runs_held_by_creator
+SELECT creator, engine, count(*) FROM runs INDEXED BY runs_held_by_creator
 WHERE worker IS NOT NULL AND creator IS NOT NULL
-GROUP BY creator
+GROUP BY creator, engine
 
 -- name: overdue
 SELECT runs.doc

@@ -7,7 +7,8 @@ WHERE keys.key = :key
 SELECT count(*) FROM runs WHERE creator = :creator AND state IN ('queued', 'running', 'waiting_user')
 
 -- name: count_held
-SELECT count(*) FROM runs INDEXED BY runs_held_by_creator WHERE worker IS NOT NULL AND creator = :creator
+SELECT count(*), count(CASE WHEN engine = :engine THEN 1 END)
+FROM runs INDEXED BY runs_held_by_creator WHERE worker IS NOT NULL AND creator = :creator
 
 -- name: open_workdirs
 SELECT id, workdir FROM runs INDEXED BY runs_open_in_workdirs
