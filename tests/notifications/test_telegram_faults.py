@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ import pytest
 
 from askback.app.storage import DATABASE
 from askback.client import Client
+from askback.core.errors import RefusalCode, Unavailable
 from askback.core.interactions import Interaction
+from askback.notifications.channels.telegram.api import BotApi, Tap, Written
+from askback.notifications.channels.telegram.bot import TelegramBot
 from askback.store.sql import reads
 from askback.store.sqlite.connection import open_reader
 from support.data_folder import ASK, FINISH, World
@@ -349,3 +354,40 @@ def test_the_doctor_names_the_bot_and_whom_it_does_not_reach(tmp_path: Path) -> 
     away = askback(world, "doctor", env=bot_settings(bot))
     assert "cannot be reached: the connection was refused" in away.stdout
     assert TOKEN not in away.stdout + away.stderr
+
+
+def test_an_answer_is_taken_again_soon_after_one_fault_of_the_database(tmp_path: Path) -> None:
+    class Failing:
+        """As the bot meets it: the database cannot store the first answer."""
+
+        taken: list[float]
+
+        def __init__(self) -> None:
+            self.taken = []
+
+        async def take(self, update: Written | Tap) -> None:
+            self.taken.append(time.monotonic())
+            if len(self.taken) <= 2:
+                raise Unavailable(RefusalCode.STORE_UNUSABLE, "the database is locked")
+
+    class Nothing:
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    async def main(bot: Telegram) -> list[float]:
+        answering = Failing()
+        made: Any = {"answering": answering, "channel": None, "closing": Nothing()}
+        working = TelegramBot(api=BotApi(token=TOKEN, url=bot.url), lock_path=tmp_path / "lock", **made)
+        task = asyncio.create_task(working.run())
+        async with asyncio.timeout(50):
+            while len(answering.taken) < 3:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        await working.api.close()
+        return answering.taken
+
+    with telegram() as bot:
+        bot.write(ANNA, "hello")
+        first, second, third = asyncio.run(main(bot))
+        assert 0.9 < second - first < third - second

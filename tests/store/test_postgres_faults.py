@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -346,3 +348,41 @@ def test_programs_that_create_at_once_keep_keys_and_quotas(address: str) -> None
             assert sum(isinstance(error, Conflict) for error in got) == 9
 
     asyncio.run(asyncio.wait_for(main(), LONG_SEC))
+
+
+def test_changes_are_heard_of_again_after_a_moment_without_threads(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection that listens is lost while no thread can be started to connect again."""
+    import psycopg
+
+    real, refused = threading.Thread.start, threading.Event()
+
+    def start(self: threading.Thread) -> None:
+        if refused.is_set():
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    async def main() -> None:
+        async with opened(address) as store, opened(address) as other, asyncio.timeout(LONG_SEC):
+            changes = store.changes()
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+            refused.set()
+            with psycopg.connect(address) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND query = 'LISTEN askback'"
+                )
+            while "changes by other programs cannot be heard of" not in caplog.text:
+                await asyncio.sleep(0.01)
+            refused.clear()
+            while UNKNOWN_RUN not in await changes.wait():
+                pass
+            await create(other, new_run("heard"))
+            while "heard" not in await changes.wait():
+                pass
+            changes.close()
+
+    asyncio.run(main())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.background.loops import keep_trying
 from askback.http.auth import MCP
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
@@ -19,6 +22,8 @@ from askback.http.messages import METHOD, Messages
 
 if TYPE_CHECKING:
     from askback.mcp.http_face import HttpFace
+
+log = logging.getLogger(__name__)
 
 INSTALL = "install it with: pip install 'askback[mcp]' (with pipx: pipx inject askback 'askback[mcp]')"
 
@@ -60,7 +65,14 @@ class McpFace:
     async def serve(self) -> None:
         """Runs while the server does."""
         await self._wanted.wait()
-        face = (await asyncio.to_thread(_loaded))(
+        made: list[Callable[..., HttpFace]] = []
+
+        async def load() -> bool:
+            made.append(await asyncio.to_thread(_loaded))
+            return True
+
+        await keep_trying(load, log, "the MCP server cannot be loaded")
+        face = made[0](
             self._api,
             key=self._context.links.key,
             skills_as_tools=self._skill_tools,
@@ -70,9 +82,12 @@ class McpFace:
         )
         async with face.running():
             self._face.set_result(face)
-            while True:
-                await asyncio.sleep(_VALID_SEC)
-                await face.sessions.end_invalid()
+            await keep_trying(partial(_end_invalid, face), log, "sessions of revoked tokens cannot be ended")
+
+
+async def _end_invalid(face: HttpFace) -> None:
+    await asyncio.sleep(_VALID_SEC)
+    await face.sessions.end_invalid()
 
 
 def _loaded() -> Callable[..., HttpFace]:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar, cast
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import is_outage, shortage
@@ -128,3 +129,32 @@ def start_thread(target: Callable[..., object], *args: Any, name: str) -> thread
     except RuntimeError as error:
         raise shortage(error) from error
     return thread
+
+
+async def in_own_thread(call: Callable[[], T], *, name: str) -> T:
+    """The result of a call in a new thread. Raises `Unavailable` while the system has no thread for it.
+
+    Unlike this, `asyncio.to_thread` without threads leaves the call in its queue, and the next thread makes it.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast(T, result))
+
+    def work() -> None:
+        result, fault = None, None
+        try:
+            result = call()
+        except BaseException as error:
+            fault = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, result, fault)
+
+    start_thread(work, name=name)
+    return await done

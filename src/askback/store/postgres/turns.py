@@ -21,7 +21,7 @@ from psycopg import errors as kinds
 from psycopg.rows import dict_row
 
 from askback.background.outages import OUTAGES
-from askback.core.errors import NotFound, Unavailable
+from askback.core.errors import NotFound, Unavailable, is_temporary, shortage
 from askback.core.queue import Shares
 from askback.core.runs import Run, RunState
 from askback.store.postgres.connection import PostgresConnection
@@ -88,7 +88,14 @@ class Connector(BaseAsyncConnector):
 
     async def _perform(self, work: Callable[[PostgresConnection], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: self._server.patiently(lambda: self._link.use(work)))
+        try:
+            return await loop.run_in_executor(
+                self._thread, lambda: self._server.patiently(lambda: self._link.use(work))
+            )
+        except RuntimeError as error:
+            if not is_temporary(error):
+                raise
+            raise shortage(error) from error
 
 
 class JobTurns:

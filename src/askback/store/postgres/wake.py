@@ -14,8 +14,9 @@ from contextlib import suppress
 
 import psycopg
 
+from askback.background.loops import Pauses, in_own_thread, retry
 from askback.background.outages import OUTAGES
-from askback.core.errors import Unavailable
+from askback.core.errors import is_outage
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Server
 from askback.store.sql.writes import Change
@@ -24,7 +25,7 @@ _MAX_MESSAGE_BYTES = 7900
 _MOVED = "moved"
 _EVENTS = "events"
 _RECORDS = "records"
-_PAUSE_SEC = 1.0
+_LONGEST_PAUSE_SEC = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Wake:
             await self._task
 
     async def _connect(self) -> PostgresConnection:
-        return await asyncio.to_thread(self._server.patiently, self._listening)
+        return await in_own_thread(lambda: self._server.patiently(self._listening), name="askback-store-listen")
 
     def _listening(self) -> PostgresConnection:
         connection = self._server.connect()
@@ -103,13 +104,17 @@ class Wake:
 
     async def _again(self) -> PostgresConnection | None:
         """Another connection; None if this is closed."""
-        while not self._server.closing.is_set():
-            try:
-                return await self._connect()
-            except Unavailable as error:
+        pauses = Pauses(_LONGEST_PAUSE_SEC)
+
+        async def connect() -> PostgresConnection | None:
+            return None if self._server.closing.is_set() else await self._connect()
+
+        def retries(error: Exception) -> bool:
+            if is_outage(error):
                 OUTAGES.failed(log, "changes by other programs cannot be heard of", error)
-                await asyncio.sleep(_PAUSE_SEC)
-        return None
+            return is_outage(error)
+
+        return await retry(connect, retries=retries, pause=lambda: asyncio.sleep(pauses.next_sec()))
 
     async def _until_lost(self, connection: PostgresConnection) -> None:
         loop, descriptor = asyncio.get_running_loop(), connection.raw.fileno()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from askback import __version__
+from askback.core.errors import is_temporary, shortage
 from askback.notifications.channels.webhook import why_failed
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class BotApi:
             document = response.json()
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise Unreachable(why_failed(error)) from None
+        except RuntimeError as error:
+            if not is_temporary(error):
+                raise
+            # Names are resolved in a thread.
+            raise Unreachable(shortage(error).message) from None
         if not isinstance(document, Mapping) or "ok" not in document:
             raise Unreachable(f"the response with status {response.status_code} is not one of the Bot API")
         if document["ok"] is not True:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from askback.core.errors import Unavailable
+from askback.background.loops import Pauses, keep_trying
+from askback.background.outages import OUTAGES
+from askback.core.errors import is_outage
 from askback.notifications.channels.telegram.answering import Answering
 from askback.notifications.channels.telegram.api import ALLOWED, BotApi, BotApiError, Refused, read_update
 from askback.notifications.channels.telegram.channel import Closing, TelegramChannel
@@ -42,23 +44,27 @@ class TelegramBot:
 
     async def run(self) -> None:
         """For the leader of all servers."""
-        while True:
-            lock = FileLock.take(self.lock_path)
-            if lock is None:
-                self.state = "standby"
-                await asyncio.sleep(_STANDBY_SEC)
-                continue
-            self.state = "starting"
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self.closing.run())
-                    group.create_task(self._poll())
-            finally:
-                lock.release()
-                self.state = "standby"
+        await keep_trying(self._work_alone, log, "the Telegram bot cannot be started")
+
+    async def _work_alone(self) -> None:
+        """Work while no other server on this data folder does."""
+        lock = FileLock.take(self.lock_path)
+        if lock is None:
+            self.state = "standby"
+            await asyncio.sleep(_STANDBY_SEC)
+            return
+        self.state = "starting"
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.closing.run())
+                group.create_task(self._poll())
+        finally:
+            lock.release()
+            self.state = "standby"
 
     async def _poll(self) -> None:
         offset: int | None = None
+        pauses = Pauses(_MAX_PAUSE_SEC)
         while True:
             try:
                 # The first call returns at once, so that the state is known.
@@ -73,11 +79,14 @@ class TelegramBot:
                     await self._take(update)
                     # Confirmed with the next call: an update that was not taken comes again.
                     offset = update["update_id"] + 1
+                pauses.reset()
             except BotApiError as error:
                 await asyncio.sleep(self._failed(error))
-            except Unavailable as error:
-                log.error("cannot take an answer from Telegram: %s", error.message)
-                await asyncio.sleep(_MAX_PAUSE_SEC)
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                OUTAGES.failed(log, "answers from Telegram cannot be taken", error)
+                await asyncio.sleep(pauses.next_sec())
 
     async def _take(self, update: Mapping[str, Any]) -> None:
         known = read_update(update)
@@ -85,9 +94,9 @@ class TelegramBot:
             return
         try:
             await self.answering.take(known)
-        except (BotApiError, Unavailable):
-            raise
         except Exception as error:  # a bug with one update must not stop the others
+            if isinstance(error, BotApiError) or is_outage(error):
+                raise
             log.error("a Telegram update was skipped: internal error (%s)", type(error).__name__)
 
     def _failed(self, error: BotApiError) -> float:

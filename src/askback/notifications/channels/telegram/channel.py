@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from askback.core.errors import NotFound, Unavailable
+from askback.background.loops import keep_trying
+from askback.core.errors import NotFound
 from askback.core.runs import RunState
 from askback.core.webhooks import ChatMessage, Reminders, Webhook, WebhookKind
 from askback.notifications.channels.base import Channel, DueMessage, Failed, Message, Response
@@ -144,12 +145,7 @@ class Closing:
 
     async def run(self) -> None:
         """Change messages as their questions are closed."""
-        while True:
-            try:
-                await self._follow()
-            except Unavailable as error:
-                log.error("cannot change messages of closed questions: %s", error.message)
-                await asyncio.sleep(_AGAIN_SEC)
+        await keep_trying(self._follow, log, "messages of closed questions cannot be changed")
 
     async def _follow(self) -> None:
         changes = self.store.changes()
