@@ -147,7 +147,12 @@ class _Unpacking:
         file = cast("BinaryIO", self._content)
         with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="surrogateescape") as tar:
             last = None
-            while (entry := self._next(tar)) is not None:
+            while True:
+                self._content.begin_entry()
+                entry = tar.next()
+                self._content.end_headers()
+                if entry is None:
+                    break
                 self._checkpoint()
                 # It remembers every entry otherwise.
                 tar.members.clear()  # type: ignore[attr-defined]
@@ -156,13 +161,10 @@ class _Unpacking:
                     self._unpack(entry)
         if last != END:
             raise ArchiveDamaged("the archive was cut off")
-        self._settle()
-
-    def _next(self, tar: tarfile.TarFile) -> tarfile.TarInfo | None:
-        self._content.begin_entry()
-        entry = tar.next()
-        self._content.end_headers()
-        return entry
+        # Deepest folders first: one without permissions cannot be entered any more.
+        for name, (mode, mtime_ns) in sorted(self._folders.items(), key=lambda each: -each[0].count("/")):
+            if beneath.has_folder(self._base, name):
+                beneath.settle_folder(self._base, name, mode, mtime_ns)
 
     def _unpack(self, entry: tarfile.TarInfo) -> None:
         parts = entry.name.split("/")
@@ -207,12 +209,6 @@ class _Unpacking:
             # What was packed as zeros takes no more room here than there.
             write_or_skip(file, piece)
             size -= len(piece)
-
-    def _settle(self) -> None:
-        """Deepest folders first: one without permissions cannot be entered any more."""
-        for name, (mode, mtime_ns) in sorted(self._folders.items(), key=lambda each: -each[0].count("/")):
-            if beneath.has_folder(self._base, name):
-                beneath.settle_folder(self._base, name, mode, mtime_ns)
 
 
 def _mtime_ns(entry: tarfile.TarInfo) -> int:

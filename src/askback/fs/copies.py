@@ -143,7 +143,9 @@ class TreeCopy:
                 elif stat.S_ISREG(status.st_mode):
                     self._copy_file(folder.fd, name, status, target)
                 elif stat.S_ISLNK(status.st_mode) and rules.links:
-                    self._copy_link(folder.fd, name, depth, target)
+                    leads_to = read_link(folder.fd, name)
+                    if stays_inside(leads_to, depth):
+                        beneath.link(self._base, target, leads_to)
 
     def _count(self, depth: int) -> None:
         self._entries += 1
@@ -184,11 +186,6 @@ class TreeCopy:
         disk = os.statvfs(self._base)
         if disk.f_bavail * disk.f_frsize < self._limits.reserve_bytes + status.st_blocks * 512:
             raise CopyRefused("the disk has too little free space (limits.disk_reserve)")
-
-    def _copy_link(self, folder: int, name: str, depth: int, target: str) -> None:
-        leads_to = read_link(folder, name)
-        if stays_inside(leads_to, depth):
-            beneath.link(self._base, target, leads_to)
 
 
 def stays_inside(leads_to: str, depth: int) -> bool:

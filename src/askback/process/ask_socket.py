@@ -132,17 +132,13 @@ class AskSocket:
             return {"defer": False} if is_hook else _message((False, refusal))
         async with self._turnstile:
             try:
-                arguments = await in_thread(_read, line[is_hook:])
+                arguments = await in_thread(loads, line[is_hook:].decode("utf-8", "replace"))
             except NotJson as problem:
                 return {"defer": False} if is_hook else _message((False, f"The question cannot be read: {problem}"))
             if is_hook:
                 return {"defer": self._defer is not None and await self._defer(arguments)}
             answer = await self._check(arguments)
         return answer if isinstance(answer, HeldCall) else _message(answer)
-
-
-def _read(line: bytes) -> Json:
-    return loads(line.decode("utf-8", "replace"))
 
 
 async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -286,13 +286,9 @@ class Workspace:
     def fetch_inputs(self) -> None:
         """Fetch the input files that were staged on other machines."""
         if self.objects is not None:
-            self.objects.fetch_inputs(self._has_input, self._put_input)
-
-    def _has_input(self, name: str) -> bool:
-        opened = self.open_work(name)
-        if opened is not None:
-            opened.close()
-        return opened is not None
+            self.objects.fetch_inputs(
+                lambda name: beneath.has_file(self.root, self._below(self.cwd / name)), self._put_input
+            )
 
     def drop_input(self, key: str, name: str) -> None:
         """Remove a staged file that is not used after all."""
@@ -303,14 +299,12 @@ class Workspace:
                 self.objects.drop_inputs([f"{INPUTS_DIR}/{key}/{name}"])
 
     def write_home(self, files: Mapping[str, bytes]) -> None:
-        self._write(self.home, files)
+        for name, content in files.items():
+            beneath.write(self.root, self._below(self.home / name), content)
 
     def write_work(self, files: Mapping[str, bytes]) -> None:
-        self._write(self.cwd, files)
-
-    def _write(self, folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
-            beneath.write(self.root, self._below(folder / name), content)
+            beneath.write(self.root, self._below(self.cwd / name), content)
 
     def prompt_path(self, turn_name: str) -> Path:
         return self.turns / f"{turn_name}.prompt"

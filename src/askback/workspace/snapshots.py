@@ -53,10 +53,8 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int, fork_points: in
     `fork_points`: this turn becomes a fork point, and the newest so many stay. Nothing may write to the home in the
     meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
-    with _disk_full_errors(snapshots):
-        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
-        snapshot = _Snapshot(home, snapshots, saved)
-        if saved.attempt_number == attempt_number:
+    with _open_snapshot(home, snapshots) as snapshot:
+        if snapshot.attempt_number == attempt_number:
             snapshot.restore()
             snapshot.drop_points(fork_points)
         elif not home.is_symlink() and not home.is_dir():
@@ -71,11 +69,10 @@ def save_early(home: Path, snapshots: Path, attempt_number: int, fork_points: in
     Only once the end of the turn before it is stored: that turn cannot restart from this snapshot. Does nothing if a
     later turn has begun.
     """
-    with _disk_full_errors(snapshots):
-        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
-        if saved.attempt_number < attempt_number:
+    with _open_snapshot(home, snapshots) as snapshot:
+        if snapshot.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
-            _Snapshot(home, snapshots, saved).save(attempt_number, fork_points and fork_points + 1)
+            snapshot.save(attempt_number, fork_points and fork_points + 1)
 
 
 def begin_live_turn(
@@ -85,17 +82,14 @@ def begin_live_turn(
 
     Raises `HomeChangedWhileSaving` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
     """
-    with _disk_full_errors(snapshots):
-        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
-        snapshot = _Snapshot(home, snapshots, saved, leave_out)
+    with _open_snapshot(home, snapshots, leave_out) as snapshot:
         snapshot.save(attempt_number, fork_points, live=True)
 
 
 def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str] = ()) -> None:
     """Copy what the last turn has changed, so that the next one begins sooner. No turn restarts from this."""
-    with _disk_full_errors(snapshots):
-        saved = read_manifest(snapshots) or Manifest(attempt_number=_NO_TURN)
-        _Snapshot(home, snapshots, saved, leave_out).save(_NO_TURN, 0)
+    with _open_snapshot(home, snapshots, leave_out) as snapshot:
+        snapshot.save(_NO_TURN, 0)
 
 
 def end(snapshots: Path) -> None:
@@ -116,6 +110,7 @@ class _Snapshot:
         self._folder = folder
         self._copies = folder / "files"
         self._saved = saved
+        self.attempt_number = saved.attempt_number
         self._cloner = Cloner()
         self._copies.mkdir(exist_ok=True, mode=0o700)
         self._points = ForkPoints(folder)
@@ -361,9 +356,11 @@ def _horizon_ns(folder: Path) -> int:
 
 
 @contextmanager
-def _disk_full_errors(folder: Path) -> Iterator[None]:
+def _open_snapshot(home: Path, folder: Path, leave_out: Collection[str] = ()) -> Iterator[_Snapshot]:
+    """The last snapshot. The block saves the home, or restores it."""
     try:
-        yield
+        saved = read_manifest(folder) or Manifest(attempt_number=_NO_TURN)
+        yield _Snapshot(home, folder, saved, leave_out)
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise

@@ -264,14 +264,15 @@ class _Recording:
 
 def with_turns(index: Index, artifacts: Iterable[Artifact], current: int | None) -> list[Artifact]:
     """The artifacts with the turns that changed them last. `current` is the turn that is executed now, if any."""
-    return [_with_turn(artifact, index.get(artifact.path, ()), current) for artifact in artifacts]
-
-
-def _with_turn(artifact: Artifact, known: Sequence[Version], current: int | None) -> Artifact:
-    comparable = sum(version.kept or version.removed for version in known)
-    if known and known[-1].is_of(artifact):
-        return replace(artifact, turn=known[-1].turn, comparable=comparable > 1 and known[-1].kept)
-    return replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE)
+    shown = []
+    for artifact in artifacts:
+        known = index.get(artifact.path, ())
+        comparable = sum(version.kept or version.removed for version in known)
+        if known and known[-1].is_of(artifact):
+            shown.append(replace(artifact, turn=known[-1].turn, comparable=comparable > 1 and known[-1].kept))
+        else:
+            shown.append(replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE))
+    return shown
 
 
 def _contents(files: Iterable[Sequence[Version]]) -> dict[str, int]:

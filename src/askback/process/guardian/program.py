@@ -155,7 +155,8 @@ class Guardian:
     def _obey(self, words: list[str], files: list[int], *, complete: bool) -> None:
         word, name, *limits = words
         if word == "kill":
-            self._kill(name)
+            for pid in [pid for pid, keeper in self._keepers.items() if keeper.engine == name]:
+                os.kill(pid, signal.SIGKILL)
         elif word == "lease":
             self._lease.extend(float(name))
         elif self._lease.is_over:
@@ -245,10 +246,6 @@ class Guardian:
             code = 0
         finally:
             os._exit(code)
-
-    def _kill(self, name: str) -> None:
-        for pid in [pid for pid, keeper in self._keepers.items() if keeper.engine == name]:
-            os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> bool:
         """Reap children, and end the orphans of killed keepers. True once there are no children."""
