@@ -49,11 +49,11 @@ class Turns(Protocol):
     def done(self, ticket: Ticket) -> None: ...
 
     def put_back(self, ticket: Ticket) -> None:
-        """The run was not tried, or it is not known whether it was claimed."""
+        """Give back a run that was not tried, or of which it is not known whether it was claimed."""
         ...
 
     async def tend(self, wake: Callable[[], None]) -> None:
-        """What the queue needs while the worker works. `wake` asks the worker to look at the queue."""
+        """Maintain the queue until canceled. `wake` asks the worker to look at the queue."""
         ...
 
     async def close(self) -> None:

@@ -113,10 +113,6 @@ class PostgresStore(Store):
     def turns(self, owners: Collection[str]) -> JobTurns:
         return JobTurns(self._server, self, owners)
 
-    async def return_job(self, job: int, run_id: str) -> None:
-        """Put a job back that was fetched."""
-        await self.write(lambda connection: jobs.return_job(connection, job), run_id)
-
     async def repair_queue(self) -> Sequence[str]:
         if not await self.read(jobs.needs_repair):
             return ()

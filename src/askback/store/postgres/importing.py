@@ -101,7 +101,7 @@ def _import(given: Source, source: SqliteConnection, target: PostgresConnection,
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
-        if _was_imported(target, folder_id):
+        if target.fetch(target.sql["has_record"], {"name": _IMPORT, "key": folder_id}):
             return Imported(rows={}, already=True)
         _refuse_used(target)
         rows = {table: _copy(source, target, table, progress) for table in TABLES}
@@ -110,7 +110,7 @@ def _import(given: Source, source: SqliteConnection, target: PostgresConnection,
         rows |= _copy_records(target, given.folder, given.record_kinds)
         run_ids = source.execute("SELECT id FROM runs")
         rows["links"] = _copy_links(target, given.runs, run_ids, given.record_kinds["links"])
-        _mark_imported(target, folder_id, given.folder)
+        _put(target, _IMPORT, {folder_id: {"digest": folder_id, "folder": str(given.folder)}})
         data_folder = schema.DataFolder(id=folder_id, runs_dir=str(given.runs.absolute()), shared=False)
         schema.claim(target, data_folder, target.raw.info.dsn)
     return Imported(rows=rows)
@@ -218,25 +218,12 @@ def _copy_links(target: PostgresConnection, runs: Path, run_ids: Iterable[tuple[
     return count
 
 
-def _was_imported(target: PostgresConnection, folder_id: str) -> bool:
-    found = target.value(
-        "SELECT 1 FROM records WHERE collection = :name AND key = :key", {"name": _IMPORT, "key": folder_id}
-    )
-    return found is not None
-
-
-def _mark_imported(target: PostgresConnection, folder_id: str, folder: Path) -> None:
-    _put(target, _IMPORT, {folder_id: {"digest": folder_id, "folder": str(folder)}})
-
-
 def _put(target: PostgresConnection, name: str, records: Mapping[str, Any]) -> None:
     if not records:
         return
-    target.execute("INSERT INTO collections (name, changes) VALUES (:name, 1)", {"name": name})
-    target.executemany(
-        "INSERT INTO records (collection, key, doc) VALUES (?, ?, ?)",
-        [(name, key, json.dumps(record)) for key, record in records.items()],
-    )
+    target.execute(target.sql["make_imported_collection"], {"name": name})
+    rows = [{"name": name, "key": key, "doc": json.dumps(record)} for key, record in records.items()]
+    target.executemany(target.sql["put_record"], rows)
 
 
 def _folder_id(folder: Path) -> str:

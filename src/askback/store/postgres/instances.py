@@ -38,7 +38,7 @@ class Living:
 
 
 def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
-    """Those of these programs whose lease is not over."""
+    """The named instances whose lease is not over."""
     found = connection.fetch(connection.sql["living_names"], {"names": rows.dump(list(names))})
     return [Living(name=name, boot_id=boot_id) for name, boot_id in found]
 
@@ -48,7 +48,7 @@ def living(connection: Connection) -> Sequence[Instance]:
 
 
 def known(connection: Connection) -> Sequence[Instance]:
-    """Also those whose lease is over, until they are forgotten."""
+    """All instances, including those whose lease is over, until they are forgotten."""
     return [
         Instance(name=name, facts=_facts(doc, *columns), started_at=started_at, lease_until=until, alive=alive)
         for name, *columns, doc, started_at, until, alive in connection.fetch(connection.sql["known_instances"])
@@ -56,7 +56,7 @@ def known(connection: Connection) -> Sequence[Instance]:
 
 
 def _facts(doc: str, kind: str, host: str, pid: int, boot_id: str, version: str) -> InstanceFacts:
-    """A program whose document cannot be read is alive all the same, and must not end the others that see it."""
+    """What an instance says of itself; only the columns if its document cannot be read, since it is alive all the same."""
     try:
         return _FACTS.decode(doc)
     except msgspec.MsgspecError:
@@ -73,7 +73,7 @@ def forget_dead(connection: Connection) -> None:
 
 
 class TooNew(Unavailable):
-    """The tables were upgraded to a format that this program cannot use."""
+    """The tables were upgraded to a format that this instance cannot use."""
 
     def __init__(self, refusal: Unavailable) -> None:
         super().__init__(refusal.code, refusal.message)

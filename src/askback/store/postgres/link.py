@@ -59,7 +59,7 @@ class Server:
         self._calls = threading.local()
 
     def connect(self) -> PostgresConnection:
-        """One attempt; none while the server is known to be silent. Raises `ConnectionLost`."""
+        """Try once to connect, or not at all while the server is known to be silent. Raises `ConnectionLost`."""
         if (away := self._away) is not None and away.silent:
             raise ConnectionLost(away.error)
         began = time.monotonic()
@@ -98,7 +98,7 @@ class Server:
             log.warning("%s", errors.waiting(error, self.address, self.patience_sec))
 
     def report_silence(self, error: psycopg.Error, since: float) -> None:
-        """The server has not answered a call that began then."""
+        """Record that the server has not answered a call that began at `since`."""
         with self._changing:
             self.silences += 1
             away = self._away
@@ -113,7 +113,7 @@ class Server:
             notify()
 
     def _end_silence(self, error: psycopg.Error | None = None) -> None:
-        """From now on, everyone who needs a connection tries to open one."""
+        """Let every thread that needs a connection try to open one."""
         if (away := self._away) is not None:
             self._away = replace(away, error=error or away.error, silent=False)
 
@@ -126,7 +126,7 @@ class Server:
                 self._end_silence()
 
     def _await_answer(self) -> None:
-        """Until the server answers: that it refuses connections is an answer too, which costs others no time."""
+        """Wait until the server answers. A refused connection is an answer too, since it costs others no time."""
         while not self.closing.is_set():
             try:
                 self._open().close()
@@ -180,7 +180,7 @@ class Server:
         return errors.unavailable(error, self.address)
 
     def close(self) -> None:
-        """From now on nothing waits for a server that is away, and calls have only a few seconds."""
+        """Stop waiting for a server that is away, and give calls only a few seconds."""
         self.closing.set()
         self.watchdog.close()
 

@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 
 ADMITTING = ("tokens", "sessions", "invitations")
-"""The collections that admit requests."""
+"""The collections that decide whether a request is admitted."""
 SECRETS = "secrets"
 _OF_RUN = "/"
-"""In the name of a collection that belongs to a run."""
+"""Occurs only in the name of a collection that belongs to a run."""
 _POLL_SEC = 1.0
 _SPARE_LINKS = 2
 _UNUSED_SEC = 600.0
@@ -64,7 +64,7 @@ class PostgresRecords:
         self._lock = threading.Lock()
         self._collections: dict[str, RowCollection[Any]] = {}
         self._used: dict[str, float] = {}
-        """When the collections of runs were used."""
+        """When each collection of a run was last used."""
         self._spare: list[Link] = []
         self._secrets: dict[str, str] = {}
         self._watch: _Watch | None = None
@@ -144,12 +144,12 @@ class PostgresRecords:
             self._watch = _Watch(self.server, self.refresh)
 
     def notice(self, name: str | None = None) -> None:
-        """Another program has changed a collection, or may have."""
+        """Refresh soon: another instance may have changed this collection, or any."""
         if self._watch is not None and (name is None or name in self._collections):
             self._watch.look()
 
     def refresh(self, connection: PostgresConnection) -> None:
-        """Read again what has changed."""
+        """Load the watched collections that have changed."""
         began = time.monotonic()
         watched = self._watched()
         changes = dict(connection.fetch(connection.sql["collection_changes"], {"names": json.dumps(list(watched))}))
@@ -162,7 +162,7 @@ class PostgresRecords:
                 collection.load(connection)
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """The runs were deleted."""
+        """Forget the collections of runs that were deleted."""
         prefixes = tuple(f"runs{_OF_RUN}{run_id}{_OF_RUN}" for run_id in run_ids)
         with self._lock:
             names = [each for each in self._used if each.startswith(prefixes)]
@@ -250,17 +250,17 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State(Generic[R]):
-    """A collection at one moment. `changes` counts what happened to it until then."""
+    """The content of a collection after its first `changes` changes."""
 
     changes: int
     records: Mapping[str, R]
     newer: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The fields that only newer versions know, by key. Only of a state that is to be changed."""
+    """The fields that only newer versions know, by key. Read only when the collection is to be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """What a program has done to the state with this number of changes. `id` is stored with it."""
+    """A change of the state after `base` changes. Its `id` is stored with it, to find out whether it was committed."""
 
     id: str
     base: int
@@ -283,7 +283,7 @@ class RowCollection(Generic[R]):
         self._lock = threading.Lock()
         self._state: State[R] | None = None
         self._confirmed_at = float("-inf")
-        """Of the monotonic clock: all changes up to then are in `_state`."""
+        """On the monotonic clock: `_state` has all changes up to this time."""
 
     # Reading.
 
@@ -302,7 +302,7 @@ class RowCollection(Generic[R]):
 
     @property
     def changes(self) -> int | None:
-        """Of the state in the cache, if there is one."""
+        """The number of changes in the cached state, if there is one."""
         return None if self._state is None else self._state.changes
 
     def load(self, connection: PostgresConnection) -> State[R]:
@@ -314,7 +314,7 @@ class RowCollection(Generic[R]):
         return state
 
     def confirm(self, moment: float, state: State[R] | None = None) -> None:
-        """All changes before that moment are in this state, or in that of the cache. An older state is not used."""
+        """Record that `state`, or the cached one, has all changes before `moment`. An older state is not used."""
         with self._lock:
             if state is not None and (self._state is None or state.changes >= self._state.changes):
                 self._state = state
@@ -329,7 +329,7 @@ class RowCollection(Generic[R]):
             raise server.unavailable(error) from error
 
     def _readable(self, rows: list[Any]) -> Iterator[tuple[str, R]]:
-        """One record that is damaged, or that a newer version wrote, must not keep everybody out."""
+        """Skip records that are damaged or of a newer version: one of them must not lock everybody out."""
         for row in rows:
             try:
                 yield from self._decoded([row]).items()

@@ -68,7 +68,7 @@ def check(connection: PostgresConnection) -> None:
 
 
 def misfit(address: str, now: SchemaStatus) -> Unavailable:
-    """Why a program refuses these tables."""
+    """The error for tables that this program cannot use."""
     if now.oldest > now.known:
         return errors.newer(address, now.oldest, now.known)
     if newer := steps.newer_queue(now.queue, now.queue_known):

@@ -1,7 +1,7 @@
 """The turns of a worker, from the jobs of Procrastinate.
 
-A job that was fetched belongs to this worker until it is finished or put back. A separate task does that: a worker never
-waits for that. A job that is this worker's without its knowledge was fetched by a statement whose answer was lost.
+A fetched job belongs to this worker until a separate task has finished it or put it back; the worker never waits for that.
+A job that is this worker's without its knowledge was fetched by a statement whose answer was lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from procrastinate.connector import BaseAsyncConnector
@@ -24,10 +24,11 @@ from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, Unavailable, is_temporary, shortage
 from askback.core.queue import Shares
 from askback.core.runs import Run, RunState
+from askback.store.base import Store
 from askback.store.postgres.connection import PostgresConnection
-from askback.store.postgres.jobs import lane
+from askback.store.postgres.jobs import lane, return_job
 from askback.store.postgres.link import Link, Server
-from askback.store.sql.connection import Connection, Values
+from askback.store.sql.connection import Values
 from askback.store.sql.reads import share_values
 from askback.store.turns import Room, Ticket
 
@@ -40,16 +41,6 @@ _POLL_SEC = 2.0
 """How often the queue is looked at although nobody has reported a change."""
 _POLLS_PER_AUDIT = 2
 _CLOSE_SEC = 10.0
-
-
-class _Jobs(Protocol):
-    """What the jobs need of the store."""
-
-    def get(self, run_id: str, /) -> Awaitable[Run]: ...
-
-    def read(self, work: Callable[[Connection], list[tuple[int, str]]], /) -> Awaitable[list[tuple[int, str]]]: ...
-
-    def return_job(self, job: int, run_id: str) -> Awaitable[None]: ...
 
 
 class Connector(BaseAsyncConnector):
@@ -101,7 +92,7 @@ class Connector(BaseAsyncConnector):
 class JobTurns:
     """Implements `store.turns.Turns`."""
 
-    def __init__(self, server: Server, store: _Jobs, owners: Collection[str]) -> None:
+    def __init__(self, server: Server, store: Store, owners: Collection[str]) -> None:
         self._server = server
         self._store = store
         self._owners = owners
@@ -232,7 +223,7 @@ class JobTurns:
             self._known.discard(job)
         while self._returned:
             job, run_id = self._returned[0]
-            await self._store.return_job(job, run_id)
+            await self._put_back_now(job, run_id)
             self._returned.remove((job, run_id))
             self._known.discard(job)
 
@@ -245,6 +236,9 @@ class JobTurns:
         except psycopg.Error as error:
             raise self._server.unavailable(error) from error
 
+    async def _put_back_now(self, job: int, run_id: str) -> None:
+        await self._store.write(lambda connection: return_job(connection, job), run_id)
+
     async def _audit(self) -> None:
         """Put back what has been ours twice without our knowledge: once could be a fetch that is under way."""
         if self._fetcher is None:
@@ -255,7 +249,7 @@ class JobTurns:
         strange = {job: run_id for job, run_id in ours if job not in self._known}
         for job in self._suspects & strange.keys():
             log.warning("a job was fetched without an answer; it is put back", extra={"run": strange[job]})
-            await self._store.return_job(job, strange[job])
+            await self._put_back_now(job, strange[job])
         self._suspects = frozenset(strange)
 
     async def close(self) -> None:

@@ -99,7 +99,7 @@ class SqliteStore(Store):
         return True
 
     async def mark_files(self, *, shared: bool) -> None:
-        """Nothing: see above."""
+        """Nothing: see `has_unshared_files`."""
 
     async def check(self) -> str:
         return await self.readers.read(self._check)

@@ -26,3 +26,9 @@ SELECT pg_notify('askback', :text)
 -- How often each collection was changed, to see which of them must be read again.
 -- name: collection_changes
 SELECT name, changes FROM collections WHERE name IN (SELECT value FROM json_each(:names))
+
+-- name: has_record
+SELECT 1 FROM records WHERE collection = :name AND key = :key
+
+-- name: make_imported_collection
+INSERT INTO collections (name, changes) VALUES (:name, 1)
