@@ -79,3 +79,19 @@ def test_what_is_left_for_later_exists_and_can_be_checked() -> None:
     assert [each for each in check_style.LATER if not any(check_style.fnmatch(name, each) for name in names)] == []
     assert set(now) < set(everything)
     assert any(each.path == check_style.GLOSSARY for each in check_style.report(ROOT, everything))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "found"),
+    [
+        ("a.py", "if error.message.startswith(GONE): ...", True),
+        ("a.py", "if signal.why == FILES_UNAVAILABLE: ...", True),
+        ("a.py", "found = _OFFERS.fullmatch(profile.reason)", True),
+        ("a.py", "if error.code is RefusalCode.GONE: ...", False),
+        ("a.js", 'if (error.message.includes("gone")) close();', True),
+        ("a.js", "if (/^input/.test(error.problem)) close();", True),
+        ("a.js", 'if (error.code === "GONE") close();', False),
+    ],
+)
+def test_a_comparison_with_a_message_is_found(name: str, line: str, found: bool) -> None:
+    assert bool(list(check_style.comparisons(Path(name), f"src/{name}", line))) is found

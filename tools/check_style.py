@@ -2,7 +2,7 @@
 
 The words are those in the last column of docs/glossary.md, and the list below. Code in Markdown is not read. Of Python,
 comments, strings that contain a space, and the names of functions and classes are; of JavaScript, SQL and the Makefile,
-comments; of the page, its English texts and templates.
+comments; of the page, its English texts and templates. Comparisons with a text for people are found as well.
 """
 
 from __future__ import annotations
@@ -194,6 +194,34 @@ READERS: Mapping[str, Callable[[str], Iterator[Text]]] = {
 """By the ending of a file's name, or by its name."""
 
 
+# Comparisons with a message.
+
+_OF_PEOPLE = r"(?:message|detail|reason|advice|why|problem)"
+_COMPARED = {
+    ".py": re.compile(
+        rf"\.{_OF_PEOPLE}\.(?:startswith|endswith|partition|split|removeprefix)\(|\.{_OF_PEOPLE} ?(?:==|!=|in) "
+        rf"|\w\.(?:match|fullmatch|search)\((?:\w+\.)*{_OF_PEOPLE}\)"
+    ),
+    ".js": re.compile(
+        rf"\.{_OF_PEOPLE}\.(?:startsWith|endsWith|includes|match|split)\(|/\.(?:test|exec)\((?:\w+\.)*{_OF_PEOPLE}\)"
+    ),
+}
+"""A text for people that is compared or parsed. A code or a type says the same, and can be translated."""
+_PARSED = {
+    "src/askback/wire/reading.py": "the messages of msgspec",
+    "src/askback/engines/failures.py": "the messages of engines",
+    "src/askback/web/engines.py": "the reasons of probes, which other instances send as text",
+    "src/askback/cluster/file_store.py": "warnings, which are stored without further fields",
+}
+"""Files that may do so, and what they read."""
+
+
+def comparisons(path: Path, name: str, source: str) -> Iterator[Finding]:
+    pattern = None if name in _PARSED or not name.startswith("src/") else _COMPARED.get(path.suffix)
+    for match in () if pattern is None else pattern.finditer(source):
+        yield Finding(name, source.count("\n", 0, match.start()) + 1, match[0], "a comparison with a code or a type")
+
+
 # The check.
 
 
@@ -202,7 +230,7 @@ def findings(path: Path, name: str, words: Mapping[str, str]) -> list[Finding]:
     texts = READERS[path.suffix or path.name](source)
     found = {Finding(name, *each) for text in texts for each in find(text, words)}
     names = find_names(source) if path.suffix == ".py" else ()
-    return sorted(found | {Finding(name, *each) for each in names})
+    return sorted(found | {Finding(name, *each) for each in names} | set(comparisons(path, name, source)))
 
 
 def files(root: Path, *, later: bool) -> list[Path]:

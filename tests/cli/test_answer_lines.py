@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from askback.cli.terminal.question import hint, reply_command, show
+from askback.core.errors import FieldProblem
 from askback.core.interactions import Interaction
 from askback.questions.typed_answers import read_answer, refusal
 from askback.skills.field_values import in_words
@@ -87,8 +88,8 @@ def test_a_line_that_cannot_be_meant_is_refused(asked: dict[str, Any], line: str
 @pytest.mark.parametrize(
     ("problem", "shown"),
     [
-        ("response: is too long", "is too long"),
-        ("response.tags[1]: is not a tag", "tags, item 2: is not a tag"),
+        (FieldProblem.at(["response"], "is too long"), "is too long"),
+        (FieldProblem.at(["response", "tags", 1], "is not a tag"), "tags, item 2: is not a tag"),
         ("something else", "something else"),
     ],
 )

@@ -127,6 +127,8 @@ def test_every_mistake_is_named_at_once_by_its_path(client: httpx.Client) -> Non
     body = {"skill": "reading", "engine": "scripted", "input": {"other": 1}, "options": {"repair_attempts": -1}}
     told = refused(client.post("/v1/runs", json=body), 422, "INPUT_INVALID")
     paths = {problem.partition(":")[0] for problem in told["problems"]}
+    assert len(told["errors"]) == len(told["problems"])
+    assert all(line.endswith(error["message"]) for line, error in zip(told["problems"], told["errors"], strict=True))
     assert {"options.repair_attempts", "input.plan", "input.other"} <= paths
     told = refused(client.post("/v1/runs", json={"skill": 1, "mode": "x", "input": []}), 422, "REQUEST_INVALID")
     assert {problem.partition(":")[0] for problem in told["problems"]} == {"skill", "mode", "input"}

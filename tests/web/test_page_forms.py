@@ -205,9 +205,14 @@ def test_what_the_server_says_is_put_beside_the_fields_it_names(blank: Page) -> 
         {"type": "object", "properties": {"days": NUMBER, "list": {"type": "array", "items": inner}}},
         {"list": [{}]},
     )
-    lines = ["input.days: 0 is less than 1", 'input.list[0]["a b"]: is empty', "parameter.x: is unknown", "input: odd"]
-    left = blank.evaluate("(lines) => window.made.place(lines)", lines)
-    assert left == ["parameter.x: is unknown"]
+    found = [
+        {"path": ["input", "days"], "message": "0 is less than 1"},
+        {"path": ["input", "list", 0, "a b"], "message": "is empty"},
+        {"path": ["parameter", "x"], "message": "is unknown"},
+        {"path": ["input"], "message": "odd"},
+    ]
+    left = blank.evaluate("(found) => window.made.place(found)", found)
+    assert left == [{"path": ["parameter", "x"], "message": "is unknown"}]
     expect(blank.get_by_label("Days")).to_have_accessible_description("0 is less than 1")
     expect(blank.get_by_label("A b")).to_have_accessible_description("is empty")
     expect(blank.get_by_text("odd", exact=True)).to_be_visible()
@@ -303,7 +308,8 @@ def test_an_answer_by_fields_is_checked_sent_whole_and_told_by_field(blank: Page
     blank.get_by_label("When").fill(DATE)
     send.click()
     assert sent(blank) == [{"when": DATE, "n": 3}]
-    let_go(blank, {"message": "no", "status": 422, "problems": ["response.n: 3 is more than 2"]})
+    found = {"path": ["response", "n"], "message": "3 is more than 2", "line": "response.n: 3 is more than 2"}
+    let_go(blank, {"message": "no", "status": 422, "problems": [found]})
     expect(blank.get_by_label("N", exact=False).first).to_be_enabled()
     expect(blank.get_by_text("3 is more than 2")).to_be_visible()
     expect(blank.get_by_text("Answer in your own words")).to_have_count(0)

@@ -76,3 +76,14 @@ def test_parameters_are_parsed_and_unknown_ones_ignored() -> None:
 def test_a_parameter_that_is_not_one_of_its_values_is_refused(text: str) -> None:
     with pytest.raises(Mismatch, match=f"state: '{text}' is not one of queued, "):
         read_texts({"state": text}, RunQuery)
+
+
+def test_a_mistake_has_its_path_and_its_code() -> None:
+    with pytest.raises(Mismatch) as raised:
+        read_body({"webhooks": [{"url": "https://a.example", "states": [1]}], "colour": "red"}, RunCreate)
+    found = {(problem.path, problem.code) for problem in raised.value.problems}
+    assert found == {
+        (("colour",), "unknown"),
+        (("skill",), "required"),
+        (("webhooks", 0, "states", 0), "invalid"),
+    }

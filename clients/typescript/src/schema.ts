@@ -380,6 +380,16 @@ export interface EventPage {
 /** What happened to a run. */
 export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
+/** A mistake in a request, for programs. */
+export interface FieldError {
+  /** The names and indexes that lead to the field. Empty: the whole request. */
+  path: Array<string | number>;
+  /** Stable, for programs. */
+  code: "required" | "unknown" | "invalid";
+  /** For people, without the path. */
+  message: string;
+}
+
 /** One question of a form. */
 export interface FormField {
   /** Its name in the answer. Unique within the form. */
@@ -747,6 +757,8 @@ export interface Problem {
   detail: string;
   /** Every mistake in the request, each with its path. */
   problems?: Array<string>;
+  /** The same mistakes in the same order, for programs. */
+  errors?: Array<FieldError>;
   /** With `INTERACTION_NOT_PENDING`: who closed the question, if that is known. */
   answered_with?: Actor;
 }

@@ -12,11 +12,10 @@ from askback.cli import options, output
 from askback.cli.connection import system_user
 from askback.cli.terminal.forms import ask_fields
 from askback.cli.terminal.prompt import Abandoned, discard_typed
-from askback.core.errors import Invalid, RefusalCode
+from askback.core.errors import FieldCode, FieldProblem, Invalid, RefusalCode
 from askback.core.interactions import Json
 from askback.core.runs import Origin
 from askback.runs.submission import Submission
-from askback.skills.diagnostics import format_path
 from askback.skills.field_values import FILE_PATH, describe, description
 from askback.skills.package import SkillPackage
 from askback.skills.validation import check_request, file_inputs, typed_value
@@ -134,7 +133,7 @@ async def ask_missing(wanted: Submission, package: SkillPackage) -> Submission:
     """The submission with the required inputs that it lacks. A request that is wrong otherwise is left to its check."""
     given = {**wanted.input, **{key: path.name for key, path in wanted.files.items()}}
     problems = check_request(package, given, wanted.parameter, wanted.files.keys())
-    missing = [name for name in _fields(package) if _is_required(name) in problems]
+    missing = [name for name in _fields(package) if any(_is_missing(each, name) for each in problems)]
     if not missing or len(missing) < len(problems):
         return wanted
     output.to_stderr(f"{printable(package.id)} needs input:")
@@ -170,8 +169,9 @@ async def _never() -> None:
 
 def described(problems: Sequence[str], package: SkillPackage) -> list[str]:
     """The problems, with what is known about each missing input and how to give it."""
-    known = {_is_required(name): name for name in _fields(package)}
-    return [f"{each}: {_description(package, known[each])}" if each in known else each for each in problems]
+    fields = _fields(package)
+    found = [(each, next((name for name in fields if _is_missing(each, name)), None)) for each in problems]
+    return [each if name is None else f"{each}: {_description(package, name)}" for each, name in found]
 
 
 def _description(package: SkillPackage, name: str) -> str:
@@ -185,5 +185,7 @@ def _fields(package: SkillPackage) -> dict[str, Any]:
     return {name: field for name, field in properties.items() if isinstance(field, Mapping)}
 
 
-def _is_required(name: str) -> str:
-    return f"{format_path('input', [name])}: is required"
+def _is_missing(problem: str, name: str) -> bool:
+    """Whether the problem is that the input with this name was not given."""
+    known = FieldProblem.of(problem)
+    return known.code == FieldCode.REQUIRED and known.path == ("input", name)

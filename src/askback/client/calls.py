@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from askback.client.errors import AnswerUnreadable, NotFound, Refused, refusal
-from askback.core.errors import RefusalCode
+from askback.core.errors import FieldProblem, RefusalCode
 from askback.wire.access import AuditEntry, CreatedToken, Invitation, ListedInvitation, Token
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.base import Page
@@ -114,7 +114,11 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
         if status in _OF_PROXIES:
             message += "; a proxy sends this if it cannot reach the server behind it"
         return refusal(status, "NOT_ASKBACK", message)
-    return refusal(status, problem.code, problem.detail, problem.problems or (), problem.answered_with)
+    problems: Sequence[str] = problem.problems or ()
+    if problem.errors is not None:
+        parts = zip(problems, problem.errors, strict=False)
+        problems = [FieldProblem(text, each.path, each.message, each.code) for text, each in parts]
+    return refusal(status, problem.code, problem.detail, problems, problem.answered_with)
 
 
 # Requests.

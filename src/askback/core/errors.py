@@ -161,6 +161,43 @@ class RunWarning:
     message: str
 
 
+class FieldCode(StrEnum):
+    """What is wrong with a field of a request."""
+
+    REQUIRED = "required"
+    UNKNOWN = "unknown"
+    INVALID = "invalid"
+
+
+class FieldProblem(str):
+    """A mistake in a request: text for people, such as `input.days: is required`, with its parts for programs."""
+
+    path: tuple[str | int, ...]
+    """The names and indexes that lead to the field. Empty: it is about the whole request."""
+    code: str
+    """A `FieldCode`, or one of a newer version."""
+    message: str
+    """The text without the path."""
+
+    def __new__(cls, text: str, path: Sequence[str | int] = (), message: str | None = None, code: str = "") -> Self:
+        made = super().__new__(cls, text)
+        made.path, made.code = tuple(path), code or FieldCode.INVALID
+        made.message = text if message is None else message
+        return made
+
+    @classmethod
+    def at(cls, path: Sequence[str | int], message: str, code: str = "", *, place: str | None = None) -> Self:
+        """`place` is the path as text, if it is not simply `a.b[3]`."""
+        if place is None:
+            place = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
+        return cls(f"{place}: {message}", path, message, code)
+
+    @classmethod
+    def of(cls, text: str) -> FieldProblem:
+        """A problem that may be a plain text, which is about the whole request."""
+        return text if isinstance(text, FieldProblem) else cls(text)
+
+
 class AskbackError(Exception):
     """A refused request. `message` says what happened and what to do about it."""
 

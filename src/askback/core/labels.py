@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from askback.core.errors import Forbidden, Invalid, RefusalCode
+from askback.core.errors import FieldProblem, Forbidden, Invalid, RefusalCode
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
@@ -31,16 +31,16 @@ _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u20
 """Invisible characters that change the order of others, so that a value would look like another one."""
 
 
-def label_problems(labels: Labels, path: str = "labels") -> Iterator[str]:
+def label_problems(labels: Labels, path: str = "labels") -> Iterator[FieldProblem]:
     """Every reason why a run cannot have these labels."""
     if len(labels) > MAX_LABELS:
-        yield f"{path}: there are {len(labels)} labels; at most {MAX_LABELS} are allowed"
+        yield FieldProblem.at((path,), f"there are {len(labels)} labels; at most {MAX_LABELS} are allowed")
         return
     for name, value in labels.items():
         if not _NAME.fullmatch(name):
-            yield f"{path}: {name[:80]!r} is not a name; {_NAME_RULE}"
+            yield FieldProblem.at((path,), f"{name[:80]!r} is not a name; {_NAME_RULE}")
         elif problem := _value_problem(value):
-            yield f"{path}.{name}: {problem}"
+            yield FieldProblem.at((path, name), problem)
 
 
 def _value_problem(value: str) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from askback.core.errors import FieldProblem
+
 MAX_NAMES = 50
 MAX_VALUE_CHARS = 32_768
 SHORTEST = 8
@@ -30,24 +32,28 @@ def reserved_by(names: Collection[str]) -> frozenset[str]:
     return frozenset(name.partition("_")[0].upper() for name in names)
 
 
-def env_problems(env: Mapping[str, str], engine_words: Collection[str]) -> Iterator[str]:
+def env_problems(env: Mapping[str, str], engine_words: Collection[str]) -> Iterator[FieldProblem]:
     """Every reason why a run cannot have these variables. No value is quoted."""
     if len(env) > MAX_NAMES:
-        yield f"env: has {len(env)} variables; at most {MAX_NAMES} are allowed"
+        yield FieldProblem.at(("env",), f"has {len(env)} variables; at most {MAX_NAMES} are allowed")
         return
     for name, value in env.items():
         if not _NAME.fullmatch(name):
-            yield f"env: {name[:100]!r} is not the name of a variable"
+            yield FieldProblem.at(("env",), f"{name[:100]!r} is not the name of a variable")
         elif _is_reserved(name):
-            yield f"env.{name}: the name is reserved"
+            yield FieldProblem.at(("env", name), "the name is reserved")
         elif name.partition("_")[0].upper() in engine_words:
-            yield f"env.{name}: the name configures the engine; only the settings can set it, in engines.NAME.env"
+            yield FieldProblem.at(
+                ("env", name), "the name configures the engine; only the settings can set it, in engines.NAME.env"
+            )
         elif "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            yield f"env.{name}: the value contains a character that no variable can have"
+            yield FieldProblem.at(("env", name), "the value contains a character that no variable can have")
         elif len(value) > MAX_VALUE_CHARS:
-            yield f"env.{name}: the value is longer than {MAX_VALUE_CHARS} characters"
+            yield FieldProblem.at(("env", name), f"the value is longer than {MAX_VALUE_CHARS} characters")
         elif not secrets_in(value):
-            yield f"env.{name}: the value is shorter than {SHORTEST} characters and cannot be masked; use `parameter`"
+            yield FieldProblem.at(
+                ("env", name), f"the value is shorter than {SHORTEST} characters and cannot be masked; use `parameter`"
+            )
 
 
 def secrets_in(value: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
+from askback.core.errors import FieldProblem
 from askback.core.runs import Run, RunState
 
 SECRET_PREFIX = "whsec_"
@@ -232,25 +233,31 @@ def address_problems(url: str, *, allow_private: bool) -> Sequence[str]:
     return found
 
 
-def webhook_problems(webhook: Webhook, path: str, *, allow_private: bool) -> Sequence[str]:
+def webhook_problems(webhook: Webhook, *path: str | int, allow_private: bool) -> Sequence[FieldProblem]:
     """What is wrong with a webhook, each problem with its path. Host names are resolved only when something is sent."""
     if webhook.kind is WebhookKind.EMAIL:
-        return _email_problems(webhook, path)
-    found = [f"{path}.url: {problem}" for problem in _url_problems(webhook.url, allow_private=allow_private)]
+        return _email_problems(webhook, *path)
+    found = [
+        FieldProblem.at((*path, "url"), problem) for problem in _url_problems(webhook.url, allow_private=allow_private)
+    ]
     if webhook.kind is WebhookKind.STANDARD and webhook.secret is not None and secret_key(webhook.secret) is None:
-        found.append(f"{path}.secret: must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
+        found.append(
+            FieldProblem.at((*path, "secret"), f"must be '{SECRET_PREFIX}' and the base64 of 16 to 128 random bytes")
+        )
     if webhook.kind is WebhookKind.NTFY and webhook.secret is not None and not _fits_header(webhook.secret):
-        found.append(f"{path}.secret: an access token has only printable ASCII characters")
+        found.append(FieldProblem.at((*path, "secret"), "an access token has only printable ASCII characters"))
     if (
         webhook.kind is WebhookKind.NTFY
         and not found
         and not is_ntfy_topic(urlsplit(webhook.url).path.rpartition("/")[2])
     ):
-        found.append(f"{path}.url: must end with the topic: https://ntfy.sh/my-topic")
+        found.append(FieldProblem.at((*path, "url"), "must end with the topic: https://ntfy.sh/my-topic"))
     if webhook.kind is WebhookKind.PUSH:
-        found.append(f"{path}.kind: a device is added on the page, or by POST /v1/push/subscriptions")
+        found.append(
+            FieldProblem.at((*path, "kind"), "a device is added on the page, or by POST /v1/push/subscriptions")
+        )
     if webhook.kind is WebhookKind.SLACK and webhook.secret is not None:
-        found.append(f"{path}.secret: an incoming webhook of this kind has none; leave it out")
+        found.append(FieldProblem.at((*path, "secret"), "an incoming webhook of this kind has none; leave it out"))
     return found
 
 
@@ -272,13 +279,17 @@ def is_email_address(text: str) -> bool:
     return len(text) <= _ADDRESS_CHARS and _ADDRESS.fullmatch(text) is not None
 
 
-def _email_problems(webhook: Webhook, path: str) -> Sequence[str]:
+def _email_problems(webhook: Webhook, *path: str | int) -> Sequence[FieldProblem]:
     found = []
     if not webhook.url.startswith(MAILTO) or not is_email_address(webhook.address):
-        found.append(f"{path}.url: must be mailto: and one e-mail address, such as mailto:anna@example.org")
+        found.append(
+            FieldProblem.at((*path, "url"), "must be mailto: and one e-mail address, such as mailto:anna@example.org")
+        )
     if webhook.secret is not None:
         found.append(
-            f"{path}.secret: an e-mail has none; the password of the mail server is notifications.email.password"
+            FieldProblem.at(
+                (*path, "secret"), "an e-mail has none; the password of the mail server is notifications.email.password"
+            )
         )
     return found
 

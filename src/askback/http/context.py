@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -46,6 +46,14 @@ from askback.wire.requests import FromRun, ReminderCreate, RunCreate, RunCreateH
 from askback.wire.runs import Run
 from askback.wire.server import Health, Readiness, Worker
 from askback.workspace.uploads import Uploads
+
+_SAME = {each.name for each in fields(Submission)} & set(RunCreate.__struct_fields__) - {
+    "skill",
+    "mode",
+    "input",
+    "webhooks",
+}
+"""What a request says is the same in a submission. The others name uploads, or have settings as their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,23 +117,19 @@ class Context:
         digest = None if key is None else await self._digest(body)
         values, files = await self.files_of(body.input)
         skill = body.skill
+        same = {name: getattr(body, name) for name in _SAME}
         return Submission(
+            **same,
             skill=skill if isinstance(skill, str) else "",
             archive=None if isinstance(skill, str) else await self._path(skill.upload_id),
             by_path=False,
-            engine=body.engine,
             mode=None if body.mode is None else body.mode.value,
             input=values,
-            parameter=body.parameter,
-            options=body.options,
             files=files,
-            env=body.env,
-            workdir=body.workdir,
             origin=None if body.from_run is None else _origin(body.from_run, grant),
             answer=None if body.from_run is None else body.from_run.response,
             by=by,
             webhooks=tuple(self._webhook(place, each) for place, each in enumerate(body.webhooks)),
-            labels=body.labels,
             fixed_labels=grant.labels,
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),

@@ -20,6 +20,7 @@ from askback.core.errors import (
     AlreadyClosed,
     AskbackError,
     Conflict,
+    FieldProblem,
     Forbidden,
     Invalid,
     NotFound,
@@ -33,7 +34,7 @@ from askback.text.formatting import cut
 from askback.wire.base import Actor as WireActor
 from askback.wire.base import encode
 from askback.wire.reading import Mismatch
-from askback.wire.server import Problem
+from askback.wire.server import FieldError, Problem
 
 log = logging.getLogger(__name__)
 
@@ -149,29 +150,37 @@ def problem(
     headers: Mapping[str, str] | None = None,
     answered_with: Actor | None = None,
 ) -> Response:
+    few = _few(problems)
     body = Problem(
         type="about:blank",
         title=status.phrase,
         status=status.value,
         code=code or default_code(status),
         detail=cut(detail, _DETAIL_CHARS),
-        problems=_few(problems) if problems else None,
+        problems=tuple(map(str, few)) or None,
+        errors=tuple(FieldError.of(each) for each in few) or None,
         answered_with=None if answered_with is None else WireActor.of(answered_with),
     )
     return Response(encode(body), status.value, headers, MEDIA_TYPE)
 
 
-def _few(problems: Sequence[str]) -> tuple[str, ...]:
+def _few(problems: Sequence[str]) -> tuple[FieldProblem, ...]:
     """The first problems, and how many more there are: the response must not grow with the request."""
-    few: list[str] = []
+    few: list[FieldProblem] = []
     room = _PROBLEMS_CHARS
     for each in problems[:_MAX_PROBLEMS]:
-        text = cut(each, _PROBLEM_CHARS)
-        room -= len(text)
+        room -= min(len(each), _PROBLEM_CHARS)
         if room < 0:
             break
-        few.append(text)
-    return tuple(few) if len(few) == len(problems) else (*few, f"and {len(problems) - len(few)} more")
+        few.append(_short(FieldProblem.of(each)))
+    if len(few) < len(problems):
+        few.append(FieldProblem(f"and {len(problems) - len(few)} more"))
+    return tuple(few)
+
+
+def _short(problem: FieldProblem) -> FieldProblem:
+    path = [cut(each, _PROBLEM_CHARS) if isinstance(each, str) else each for each in problem.path]
+    return FieldProblem(cut(problem, _PROBLEM_CHARS), path, cut(problem.message, _PROBLEM_CHARS), problem.code)
 
 
 def retry_after(error: AskbackError) -> dict[str, str] | None:

@@ -18,7 +18,7 @@ from askback.catalog.engines import EngineCatalog
 from askback.core import lifecycle
 from askback.core.access import Action, audit_entry
 from askback.core.actors import ASKBACK, Actor
-from askback.core.errors import AskbackError, Forbidden, Invalid, RefusalCode, Unavailable
+from askback.core.errors import AskbackError, FieldProblem, Forbidden, Invalid, RefusalCode, Unavailable
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import INTERNAL, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
@@ -52,6 +52,11 @@ from askback.workspace.archives import NotArchived, RunArchives
 from askback.workspace.run_objects import uploaded_package_key
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import Workspaces
+
+_ONLY_IN_SETTINGS = {
+    WebhookKind.EMAIL: "e-mails are only sent to addresses in the server's settings",
+    WebhookKind.TELEGRAM: "chats of the Telegram bot are only in the server's settings",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,18 +333,18 @@ class Submissions:
         if wanted.origin is None or wanted.origin.at is None:
             problems += check_request(package, given, wanted.parameter, wanted.files.keys())
         elif given or wanted.parameter:
-            problems += ("input: a fork has the input and the parameters of its source; leave them out",)
+            message = "a fork has the input and the parameters of its source; leave them out"
+            problems += (FieldProblem.at(("input",), message),)
         problems += tuple(
-            f"input.{key}: there is no file {path}" for key, path in wanted.files.items() if not path.is_file()
+            FieldProblem.at(("input", key), f"there is no file {path}")
+            for key, path in wanted.files.items()
+            if not path.is_file()
         )
         problems += tuple(label_problems(wanted.labels or {}))
         for place, webhook in enumerate(wanted.webhooks):
-            path = f"webhooks[{place}]"
-            problems += tuple(webhook_problems(webhook, path, allow_private=self._private_webhooks))
-            if webhook.kind is WebhookKind.EMAIL:
-                problems += (f"{path}.kind: e-mails are only sent to addresses in the server's settings",)
-            if webhook.kind is WebhookKind.TELEGRAM:
-                problems += (f"{path}.kind: chats of the Telegram bot are only in the server's settings",)
+            problems += tuple(webhook_problems(webhook, "webhooks", place, allow_private=self._private_webhooks))
+            if message := _ONLY_IN_SETTINGS.get(webhook.kind, ""):
+                problems += (FieldProblem.at(("webhooks", place, "kind"), message),)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = names_of_secrets(given, package.input_schema, inherited)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import Json
 from askback.text.formatting import cut, nearest
 
@@ -77,6 +78,12 @@ def format_path(root: str, path: Iterable[Any]) -> str:
         else:
             text += f"[{short(part)}]"
     return text
+
+
+def problem_at(root: str, path: Iterable[str | int], message: str, code: FieldCode = FieldCode.INVALID) -> FieldProblem:
+    """A problem of a request whose names may be long or unprintable."""
+    steps = tuple(path)
+    return FieldProblem.at((root, *steps), message, code, place=format_path(root, steps))
 
 
 def short(value: Json, *, quoted: bool = True) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from askback.core.errors import FieldProblem
 from askback.core.interactions import Json
 from askback.text.formatting import printable
 
@@ -31,7 +31,6 @@ _FORMATS = {
 _TYPES = {"boolean": "yes or no", "integer": "whole number", "object": "JSON object", "array": "JSON list"}
 _PLURALS = {"string": "texts", "integer": "whole numbers", "number": "numbers", "object": "objects"}
 _ENDS = ("?", "!", ".", ":", "…", "？", "！", "。", "：")
-_PATH = re.compile(r"^response((?:\.[^\s.:\[]+|\[\d+\])*): ")
 
 
 def choices(field: Schema) -> Choices:
@@ -162,14 +161,13 @@ def readable(value: Json, schema: Any = None, *, depth: int = 0) -> str:
 
 
 def in_words(problem: str, schema: Schema | None = None) -> str:
-    """A problem with its place as the person saw it: `response.tags[1]: …` is about `Tags, item 2`."""
-    found = _PATH.match(problem)
-    if found is None:
-        return problem
+    """A problem of an answer with its place as the person saw it: `response.tags[1]: …` is about `Tags, item 2`."""
+    known = FieldProblem.of(problem)
     fields = (schema or {}).get("properties") or {}
-    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", found[1])
-    place = ", ".join(title_of(name, fields.get(name)) if name else f"item {int(number) + 1}" for name, number in steps)
-    return (f"{place}: " if place else "") + problem[found.end() :]
+    place = ", ".join(
+        f"item {step + 1}" if isinstance(step, int) else title_of(step, fields.get(step)) for step in known.path[1:]
+    )
+    return f"{place}: {known.message}" if place else known.message
 
 
 def type_of(field: Schema) -> str:

@@ -12,9 +12,10 @@ import jsonschema_rs
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
+from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import Json
 from askback.core.values import referenced
-from askback.skills.diagnostics import format_path, is_encodable, printable, short, unknown_name
+from askback.skills.diagnostics import format_path, is_encodable, printable, problem_at, short, unknown_name
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 from askback.text.formatting import cut
 
@@ -55,21 +56,23 @@ class Checker:
         self.is_quick = self._work.is_small()
         """Whether a small value may be validated in the event loop."""
 
-    def problems(self, value: Json, root: str = "input") -> tuple[str, ...]:
+    def problems(self, value: Json, root: str = "input") -> tuple[FieldProblem, ...]:
         """The errors in the value, 50 at most, in the order of the document. Never raises."""
         scanned = scan(value, root)
         if scanned.problems:
             return _capped(scanned.problems)
         cost = self._work.cost(value)
         if cost.steps > MAX_STEPS:
-            return (f"{root}: cannot be validated: it is too large for a schema with this many subschemas",)
+            return (
+                problem_at(root, (), "cannot be validated: it is too large for a schema with this many subschemas"),
+            )
         try:
             if self._validator.is_valid(value):
                 return ()
         except ValueError as error:
-            return (f"{root}: cannot be validated: {error}",)
+            return (problem_at(root, (), f"cannot be validated: {error}"),)
         if cost.listed > MAX_LISTED and not self._work.stops_at_first:
-            return (f"{root}: does not match the schema; the value is too large to list its errors",)
+            return (problem_at(root, (), "does not match the schema; the value is too large to list its errors"),)
         whole = scanned.weight <= WHOLE_WEIGHT and cost.listed <= MAX_LISTED
         errors = self._errors(value, whole=whole)
         return _capped(tuple(dict.fromkeys(each.line(root) for each in errors)))
@@ -91,10 +94,11 @@ def _first_error(validator: jsonschema_rs.Validator, value: Json) -> jsonschema_
     raise AssertionError("the validator found an error and then none")
 
 
-def _capped(problems: tuple[str, ...]) -> tuple[str, ...]:
-    if len(problems) <= MAX_PROBLEMS:
-        return problems
-    return (*problems[:MAX_PROBLEMS], f"and {len(problems) - MAX_PROBLEMS} more")
+def _capped(problems: Sequence[str]) -> tuple[FieldProblem, ...]:
+    shown = [FieldProblem.of(each) for each in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        shown.append(FieldProblem.of(f"and {len(problems) - MAX_PROBLEMS} more"))
+    return tuple(shown)
 
 
 # Values that are not JSON, or too large to validate.
@@ -104,22 +108,22 @@ def _capped(problems: tuple[str, ...]) -> tuple[str, ...]:
 class Scan:
     """`weight` is the size of the value, roughly in bytes."""
 
-    problems: tuple[str, ...]
+    problems: tuple[FieldProblem, ...]
     weight: int
 
 
 def scan(value: Json, root: str) -> Scan:
     """Look for anything in a value that JSON does not have, and for too much of it. Never raises."""
-    problems: list[str] = []
+    problems: list[FieldProblem] = []
     weight = 0
     for count, (path, item) in enumerate(_walk(value)):
         reason = _not_json(item, len(path))
         if reason is not None:
-            problems.append(f"{format_path(root, path)}: {reason}")
+            problems.append(problem_at(root, path, reason))
         else:
             weight += _weight(item)
         if count >= MAX_VALUES or len(problems) > MAX_NOT_JSON:
-            problems.append(f"{root}: has too many values or too many errors to check all of them")
+            problems.append(problem_at(root, (), "has too many values or too many errors to check all of them"))
             break
     return Scan(problems=tuple(problems), weight=weight)
 
@@ -280,9 +284,10 @@ Path = tuple[str | int, ...]
 class SchemaError:
     path: Path
     message: str
+    code: FieldCode = FieldCode.INVALID
 
-    def line(self, root: str) -> str:
-        return f"{format_path(root, self.path)}: {self.message}"
+    def line(self, root: str) -> FieldProblem:
+        return problem_at(root, self.path, self.message, self.code)
 
     def sort_key(self) -> tuple[tuple[tuple[int, int, str], ...], str]:
         """By the place in the document: indexes by value, names by letter."""
@@ -296,7 +301,7 @@ def describe(error: ValidationError, value: Json, schema: Json) -> list[SchemaEr
     kind = error.kind
     match kind:
         case Kind.Required():
-            return [SchemaError(path=(*path, kind.property), message="is required")]
+            return [SchemaError(path=(*path, kind.property), message="is required", code=FieldCode.REQUIRED)]
         case Kind.AdditionalProperties() | Kind.UnevaluatedProperties():
             known = _properties_beside(schema, error.schema_path)
             return [SchemaError(path=(*path, name), message=_unexpected(name, known)) for name in kind.unexpected]

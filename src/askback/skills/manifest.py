@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from askback.core.errors import FieldProblem
 from askback.core.interactions import Json
 from askback.core.runs import Mode, OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.diagnostics import (
@@ -18,6 +19,7 @@ from askback.skills.diagnostics import (
     Problem,
     error,
     format_path,
+    problem_at,
     short,
     unknown_name,
     warning,
@@ -266,8 +268,9 @@ class _Reading:
 
     def options(self) -> dict[str, Any]:
         value = self._document.get("options")
-        options, problems = check_options({} if value is None else value, f"{self._where}: options")
-        self.problems.extend(problems)
+        where = f"{self._where}: options"
+        options, problems = read_options({} if value is None else value, where)
+        self.problems.extend(error(format_path(where, each.path[1:]), each.message) for each in problems)
         return options
 
     def schemas(self) -> dict[str, str]:
@@ -316,25 +319,20 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
 """The JSON Schema of each option: to validate it, to parse it from a command line, and for forms."""
 
 
-def read_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Parse the options of a request. Each error has its path: `options.turn_timeout_sec: …`."""
-    options, problems = check_options(raw, where)
-    return options, tuple(str(problem) for problem in problems)
-
-
-def check_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[Problem, ...]]:
+def read_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[FieldProblem, ...]]:
+    """Parse options. Each error has its path: `options.turn_timeout_sec: …`."""
     if not isinstance(raw, Mapping):
-        return {}, (error(where, f"{short(raw)} is not an object"),)
+        return {}, (problem_at(where, (), f"{short(raw)} is not an object"),)
     options: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     for name, value in raw.items():
         if len(problems) >= MAX_UNKNOWN:
-            problems.append(error(where, f"there are more errors in its {len(raw)} options"))
+            problems.append(problem_at(where, (), f"there are more errors in its {len(raw)} options"))
             break
         if (reason := _invalid(name, value)) is None:
             options[name] = _typed(name, value)
         else:
-            problems.append(error(format_path(where, [name]), reason))
+            problems.append(problem_at(where, [name], reason))
     return options, tuple(problems)
 
 
@@ -354,7 +352,7 @@ def _invalid(name: Any, value: Json) -> str | None:
     if name not in OPTION_SCHEMAS:
         return unknown_name(str(name), OPTION_SCHEMAS)
     if problems := _checker(name).problems(value, ""):
-        return problems[0].removeprefix(": ")
+        return problems[0].message
     if name == "model" and value is not None and ("\0" in value or not value.strip()):
         return f"{short(value)} is not the name of a model"
     return None

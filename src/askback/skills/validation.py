@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
+from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import Interaction, Json, option_value
 from askback.core.runs import Mode
 from askback.core.secrecy import Secrecy
-from askback.skills.diagnostics import MAX_UNKNOWN, format_path, short, unknown_name
+from askback.skills.diagnostics import MAX_UNKNOWN, problem_at, short, unknown_name
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema, scan
 from askback.skills.package import SkillPackage
 from askback.skills.schema_files import is_file_input
@@ -19,7 +19,6 @@ from askback.text.json_text import refuse_constant
 
 MAX_REPLY_BYTES = 1024 * 1024
 MAX_RESPONSE_SCHEMA_WEIGHT = 64_000
-_REQUIRED = "is required"
 _SECRET_INVALID = "does not match its schema; the value is secret and not repeated here"
 
 _FILE_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -39,7 +38,7 @@ _COMPOSING = ("allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 
 def check_request(
     package: SkillPackage, given: Json, parameter: Json, files: Collection[str] | None = None
-) -> tuple[str, ...]:
+) -> tuple[FieldProblem, ...]:
     """All errors in a run's input and parameters.
 
     `files` are the input keys that are given as files. None: that is not checked.
@@ -50,9 +49,9 @@ def check_request(
     return tuple(problems)
 
 
-def _part_problems(package: SkillPackage, key: str, value: Json) -> tuple[str, ...]:
+def _part_problems(package: SkillPackage, key: str, value: Json) -> tuple[FieldProblem, ...]:
     if not isinstance(value, Mapping):
-        return (f"{key}: {short(value)} is not an object",)
+        return (problem_at(key, (), f"{short(value)} is not an object"),)
     document = dict(value)
     checker = package.checkers.get(key)
     if checker is None:
@@ -62,26 +61,28 @@ def _part_problems(package: SkillPackage, key: str, value: Json) -> tuple[str, .
     return (*_unknown_keys(schema, document, key), *problems)
 
 
-def _unknown_keys(schema: Mapping[str, Any] | None, document: Mapping[str, Json], root: str) -> list[str]:
+def _unknown_keys(schema: Mapping[str, Any] | None, document: Mapping[str, Json], root: str) -> list[FieldProblem]:
     """Names that the schema does not list are mistakes, unless it says which others are allowed."""
     if schema is None or "properties" not in schema or any(word in schema for word in (*_OPENING, *_COMPOSING)):
         return []
     known = dict.fromkeys([*schema["properties"], *schema.get("required", ())])
     unknown = [name for name in document if name not in known]
-    problems = [f"{format_path(root, [name])}: {unknown_name(str(name), known)}" for name in unknown[:MAX_UNKNOWN]]
+    problems = [
+        problem_at(root, [name], unknown_name(str(name), known), FieldCode.UNKNOWN) for name in unknown[:MAX_UNKNOWN]
+    ]
     if len(unknown) > MAX_UNKNOWN:
-        problems.append(f"{root}: {len(unknown) - MAX_UNKNOWN} more are unknown")
+        problems.append(problem_at(root, (), f"{len(unknown) - MAX_UNKNOWN} more are unknown", FieldCode.UNKNOWN))
     return problems
 
 
-def _file_problems(package: SkillPackage, given: Mapping[str, Json], files: Collection[str]) -> list[str]:
+def _file_problems(package: SkillPackage, given: Mapping[str, Json], files: Collection[str]) -> list[FieldProblem]:
     expected = file_inputs(package)
     missing = [key for key in given if key in expected and key not in files]
     invalid = [key for key in files if not _FILE_KEY.fullmatch(key)]
     return [
-        *(f"{format_path('input', [key])}: must be a file; give it as KEY=@FILE, or as an upload" for key in missing),
+        *(problem_at("input", [key], "must be a file; give it as KEY=@FILE, or as an upload") for key in missing),
         *(
-            f"{format_path('input', [key])}: the key of a file has only letters, digits, `-`, `_` and `.`"
+            problem_at("input", [key], "the key of a file has only letters, digits, `-`, `_` and `.`")
             for key in invalid
         ),
     ]
@@ -132,41 +133,41 @@ def _reads_as_one_of(text: str, options: list[Json]) -> bool:
 # Replies.
 
 
-def reply_problems(interaction: Interaction, response: Json) -> tuple[str, ...]:
+def reply_problems(interaction: Interaction, response: Json) -> tuple[FieldProblem, ...]:
     """The errors in an answer. An offered option is always valid; the question's schema decides on the rest."""
     if problems := scan(response, "response").problems:
         return problems
     text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
     size = len(text.encode())
     if size > MAX_REPLY_BYTES:
-        return (f"response: is {size:,} bytes long; at most {MAX_REPLY_BYTES:,} are allowed",)
+        return (problem_at("response", (), f"is {size:,} bytes long; at most {MAX_REPLY_BYTES:,} are allowed"),)
     if interaction.response_schema is None or _is_offered(interaction, response):
         return ()
     if interaction.questions and not isinstance(response, Mapping):
-        return (
-            f"response: is not an object with the answers to the {len(interaction.questions)} questions by their ids",
-        )
+        count = len(interaction.questions)
+        return (problem_at("response", (), f"is not an object with the answers to the {count} questions by their ids"),)
     checker = _response_checker(interaction.response_schema)
     if checker is None:
         return ()
     return _without_secrets(interaction.secrecy, "response", checker.problems(response, "response"))
 
 
-def _without_secrets(secrecy: Secrecy, root: str, problems: Sequence[str]) -> tuple[str, ...]:
+def _without_secrets(secrecy: Secrecy, root: str, problems: Sequence[FieldProblem]) -> tuple[FieldProblem, ...]:
     """A problem quotes the value that it is about. Those of secret values only name the place."""
     if not secrecy.any:
         return tuple(problems)
-    # What is wrong with the whole value quotes its secret fields, too.
-    starts = [f"{root}: ", *([f"{root}.", f"{root}["] if secrecy.whole else [])]
-    for name in secrecy.fields:
-        place = format_path(root, (name,))
-        starts += [f"{place}: ", f"{place}.", f"{place}["]
-    return tuple(_bare(problem) if problem.startswith(tuple(starts)) else problem for problem in problems)
+    return tuple(_bare(each, root) if _is_secret(each, secrecy) else each for each in problems)
 
 
-def _bare(problem: str) -> str:
-    place, _, message = problem.partition(": ")
-    return problem if message == _REQUIRED else f"{place}: {_SECRET_INVALID}"
+def _is_secret(problem: FieldProblem, secrecy: Secrecy) -> bool:
+    """What is wrong with the whole value quotes its secret fields, too."""
+    return bool(problem.path) and (secrecy.whole or len(problem.path) == 1 or problem.path[1] in secrecy.fields)
+
+
+def _bare(problem: FieldProblem, root: str) -> FieldProblem:
+    if problem.code is FieldCode.REQUIRED:
+        return problem
+    return problem_at(root, problem.path[1:], _SECRET_INVALID)
 
 
 def _is_offered(interaction: Interaction, response: Json) -> bool:
@@ -194,13 +195,15 @@ def _response_checker(schema: dict[str, Json] | None) -> Checker | None:
 def output_check(package: SkillPackage) -> Callable[[Json], tuple[str, ...]] | None:
     """Returns the errors in an output. None for a skill without an output schema."""
     checker = package.checkers.get("output")
-    return None if checker is None else partial(checker.problems, root="output")
+    return None if checker is None else lambda output: tuple(map(str, checker.problems(output, root="output")))
 
 
-def choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[str, ...]]:
+def choose_mode(package: SkillPackage, wanted: str | None) -> tuple[Mode, tuple[FieldProblem, ...]]:
     if wanted is None:
         return package.execution_modes[0], ()
     allowed = ", ".join(package.execution_modes)
     if wanted not in package.execution_modes:
-        return package.execution_modes[0], (f"mode: {wanted!r} is not a mode of this skill; it has: {allowed}",)
+        return package.execution_modes[0], (
+            problem_at("mode", (), f"{wanted!r} is not a mode of this skill; it has: {allowed}"),
+        )
     return Mode(wanted), ()

@@ -12,22 +12,26 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin, runt
 
 import msgspec
 
+from askback.core.errors import FieldCode, FieldProblem
 from askback.wire.base import Shape
 
 S = TypeVar("S", bound=Shape)
+Path = tuple[str | int, ...]
 
 _MAX_UNKNOWN = 50
 _MAX_NAME_CHARS = 100
 _TYPES = {"`str`": "a string", "`int`": "an integer", "`float`": "a number", "`bool`": "a boolean"}
 _TYPES |= {"`object`": "an object", "`array`": "an array", "`null`": "null"}
 _UNION = re.compile(r"`(\w+(?: \| \w+)+)`")
-_PATH = re.compile(r" - at `\$(?:\.)?(.*)`$")
+_PATH = re.compile(r" - at `\$(.*)`$")
+_STEPS = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_BODY = ("body",)
 
 
 class Mismatch(Exception):
     """The request does not have the required shape. `problems` names each mistake with its path."""
 
-    def __init__(self, problems: Iterator[str]) -> None:
+    def __init__(self, problems: Iterator[FieldProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
 
@@ -43,7 +47,7 @@ def read_body(document: Any, shape: type[S]) -> S:
     try:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError:
-        raise Mismatch(_in_object(document, shape, "")) from None
+        raise Mismatch(_in_object(document, shape, ())) from None
 
 
 def read_texts(given: Mapping[str, str], shape: type[S]) -> S:
@@ -72,7 +76,7 @@ def _lists(shape: type[Shape]) -> frozenset[str]:
     )
 
 
-def _in_texts(given: Mapping[str, Any], shape: type[Shape]) -> Iterator[str]:
+def _in_texts(given: Mapping[str, Any], shape: type[Shape]) -> Iterator[FieldProblem]:
     for field in msgspec.structs.fields(shape):
         name, text = field.encode_name, given.get(field.encode_name)
         if (
@@ -81,39 +85,40 @@ def _in_texts(given: Mapping[str, Any], shape: type[Shape]) -> Iterator[str]:
             and "null" not in _choices(field.type)
             and _choices(field.type)
         ):
-            yield f"{name}: {_unknown_choice(text, field.type)}"
+            yield FieldProblem.at((name,), _unknown_choice(text, field.type))
         elif text is not None:
-            yield from _in_value(text, field.type, name, strict=False)
+            yield from _in_value(text, field.type, (name,), strict=False)
         elif field.required:
-            yield f"{name}: required"
+            yield FieldProblem.at((name,), "required", FieldCode.REQUIRED)
 
 
-def _in_object(document: Any, shape: type[Shape], path: str) -> Iterator[str]:
+def _in_object(document: Any, shape: type[Shape], path: Path) -> Iterator[FieldProblem]:
     if not isinstance(document, dict):
-        yield f"{path or 'body'}: expected an object"
+        yield FieldProblem.at(path or _BODY, "expected an object")
         return
     fields = msgspec.structs.fields(shape)
     yield from _unknown(document, [field.name for field in fields], path)
     for field in fields:
-        inner = f"{path}.{field.name}" if path else field.name
+        inner = (*path, field.name)
         if field.name in document:
             yield from _in_value(document[field.name], field.type, inner)
         elif field.required:
-            yield f"{inner}: required"
+            yield FieldProblem.at(inner, "required", FieldCode.REQUIRED)
 
 
-def _unknown(document: Mapping[str, Any], known: list[str], path: str) -> Iterator[str]:
+def _unknown(document: Mapping[str, Any], known: list[str], path: Path) -> Iterator[FieldProblem]:
     names = [name for name in document if name not in known]
     if len(names) > _MAX_UNKNOWN:
-        yield f"{path or 'body'}: {len(names)} unknown fields; known: {', '.join(known)}"
+        message = f"{len(names)} unknown fields; known: {', '.join(known)}"
+        yield FieldProblem.at(path or _BODY, message, FieldCode.UNKNOWN)
         return
     for name in names:
         close = difflib.get_close_matches(name[:_MAX_NAME_CHARS], known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-        yield f"{path}.{name}: unknown field; {hint}" if path else f"{name}: unknown field; {hint}"
+        yield FieldProblem.at((*path, name), f"unknown field; {hint}", FieldCode.UNKNOWN)
 
 
-def _in_value(value: Any, kind: Any, path: str, *, strict: bool = True) -> Iterator[str]:
+def _in_value(value: Any, kind: Any, path: Path, *, strict: bool = True) -> Iterator[FieldProblem]:
     try:
         msgspec.convert(value, kind, strict=strict)
         return
@@ -127,18 +132,18 @@ def _in_value(value: Any, kind: Any, path: str, *, strict: bool = True) -> Itera
     item = next((each for each in _parts(kind) if isinstance(each, type) and issubclass(each, Shape)), None)
     if inner and item and isinstance(value, list):
         for number, each in enumerate(value):
-            yield from _in_object(each, item, f"{path}[{number}]")
+            yield from _in_object(each, item, (*path, number))
         return
     named = next((get_args(each)[1] for each in _parts(kind) if get_origin(each) is dict), None)
     if inner and named and isinstance(value, dict):
         for name, each in value.items():
-            yield from _in_value(each, named, f"{path}.{name}")
+            yield from _in_value(each, named, (*path, name))
         return
-    place = path + inner[1] if inner else path
+    steps = tuple(int(number) if number else name for name, number in _STEPS.findall(inner[1] if inner else ""))
     text = _PATH.sub("", message)
     if text.startswith("Invalid enum value"):
         text = _unknown_choice(text.removeprefix("Invalid enum value ").strip("'"), kind)
-    yield f"{place}: {_readable(text)}"
+    yield FieldProblem.at((*path, *steps), _readable(text))
 
 
 def _shape_of(kind: Any) -> type[Shape] | None:

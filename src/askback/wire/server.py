@@ -5,9 +5,21 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Any
 
+from askback.core.errors import FieldCode
 from askback.core.runs import Mode, ProfileKind
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, choice
 from askback.wire.runs import Usage
+
+
+class FieldError(Shape):
+    """A mistake in a request, for programs."""
+
+    path: Annotated[
+        tuple[str | int, ...],
+        about("The names and indexes that lead to the field. Empty: the whole request.", ["input", "days"]),
+    ]
+    code: Annotated[str, choice(*FieldCode), about("Stable, for programs.", "required")]
+    message: Annotated[str, about("For people, without the path.", "is required")]
 
 
 class Problem(Shape, omit_defaults=True):
@@ -22,6 +34,7 @@ class Problem(Shape, omit_defaults=True):
         tuple[str, ...] | None,
         about("Every mistake in the request, each with its path.", ["input.days: 'x' is not of type integer"]),
     ] = None
+    errors: Annotated[tuple[FieldError, ...] | None, about("The same mistakes in the same order, for programs.")] = None
     answered_with: Annotated[
         Actor | None, about("With `INTERACTION_NOT_PENDING`: who closed the question, if that is known.")
     ] = None

@@ -4,6 +4,7 @@ import { known, language, t } from "./translations.js";
 
 const SERVER_LANGUAGE = "en";
 
+/** `problems` are the mistakes in the request: {path, code, message, line}, where `line` is for people. */
 export class Problem extends Error {
   constructor(status, code, message, problems = []) {
     super(message);
@@ -53,10 +54,14 @@ async function problemOf(answer) {
   try {
     const body = await answer.json();
     if (body.code === "TOO_MANY_FAILED_SIGN_INS") return new Problem(401, "UNAUTHORIZED", t("frame.signed_out"));
-    return new Problem(answer.status, body.code, inOurLanguage(body), body.problems ?? []);
+    return new Problem(answer.status, body.code, inOurLanguage(body), mistakes(body));
   } catch {
     return new Problem(answer.status, "UNKNOWN", t("frame.failed", { status: answer.status }));
   }
+}
+
+function mistakes({ problems = [], errors = [] }) {
+  return problems.map((line, place) => ({ line, path: [], message: line, ...errors[place] }));
 }
 
 /** The server explains a refusal in English. In another language, the meaning of its code comes first. */

@@ -3,7 +3,6 @@
 import { shown } from "./checks.js";
 import { make, newId } from "./elements.js";
 import { fieldFor } from "./fields.js";
-import { spelled } from "./form.js";
 
 const FIRST_NAME = "request";
 const TEXT = { type: "string", maxLength: 1_000_000 };
@@ -63,11 +62,10 @@ export function entriesForm({ t, root, given = {} }) {
       return wrong().length === 0;
     },
     place(problems) {
-      const located = problems.map((line) => ({ line, ...spelled(line) }));
-      const entryOf = ({ parts }) => entries.find(({ input }) => input.value.trim() === parts[0]);
-      const ours = located.filter((each) => each.root === root && entryOf(each));
+      const entryOf = ({ path }) => entries.find(({ input }) => input.value.trim() === path[1]);
+      const ours = problems.filter((each) => each.path[0] === root && entryOf(each));
       mark(ours.map((each) => [entryOf(each), each.message]));
-      return located.filter((each) => !ours.includes(each)).map((each) => each.line);
+      return problems.filter((each) => !ours.includes(each));
     },
     focus: () => entries[0]?.field.focus(),
   };

@@ -6,10 +6,10 @@ import { fieldFor, objectField } from "./fields.js";
 export { questionForm } from "./question.js";
 
 /**
- * The fields for an object schema, or the one field for a scalar, which `title` names. `root` is the prefix of the server's problems, such as `input`.
+ * The fields for an object schema, or the one field for a scalar, which `title` names. `root` starts the paths of the server's problems, such as `input`.
  * @param {object} schema
  * @param {{t: Function, files?: (file: File) => Promise<{upload_id: string}>, root?: string, given?: unknown, title?: string, asks?: boolean}} how
- * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: string[]): string[], focus(): void, input(name: string): HTMLInputElement}}
+ * @returns {{element: HTMLElement, value(): unknown, problems(): string[], check(): boolean, place(problems: object[]): object[], focus(): void, input(name: string): HTMLInputElement}}
  */
 export function schemaForm(schema, { t, files = upload, root = "input", given, title = "", asks = false } = {}) {
   const spot = { title, required: true, given: given ?? schema.default, root: schema, depth: 0, t, upload: files, asks };
@@ -34,36 +34,12 @@ export function schemaForm(schema, { t, files = upload, root = "input", given, t
     },
     /** Show the server's problems at the fields that they name. Returns those that name no field. */
     place(problems) {
-      const located = problems.map((line) => ({ line, ...spelled(line) }));
-      const ours = located.filter((each) => each.root === root);
-      mark(ours.map(({ parts, message }) => ({ field: top.at(parts), message })));
-      return located.filter((each) => each.root !== root).map((each) => each.line);
+      const isOurs = ({ path }) => path[0] === root;
+      mark(problems.filter(isOurs).map(({ path, message }) => ({ field: top.at(path.slice(1)), message })));
+      return problems.filter((each) => !isOurs(each));
     },
     focus: () => top.focus(),
     /** The text field of a property. */
     input: (name) => top.at([name]).element.querySelector("input"),
   };
-}
-
-/** `input.stops[2]["a b"]: is empty` → {root: "input", parts: ["stops", 2, "a b"], message: "is empty"}. */
-export function spelled(line) {
-  const start = /^\w+/.exec(line)?.[0] ?? "";
-  const parts = [];
-  let rest = line.slice(start.length);
-  for (;;) {
-    const found = /^(?:\.([^.[:\s]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\])/.exec(rest);
-    if (!found) break;
-    const [whole, name, place, quoted] = found;
-    parts.push(name ?? (place === undefined ? unquoted(quoted) : Number(place)));
-    rest = rest.slice(whole.length);
-  }
-  return { root: start, parts, message: rest.replace(/^:\s*/, "") || line };
-}
-
-function unquoted(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

@@ -25,7 +25,7 @@ export class Row {
     if (asked.summary) about.append(make("span", { class: "row-summary" }, asked.summary));
     if (asked.questions?.length) about.append(make("span", {}, countText("inbox.row.questions", asked.questions.length)));
     about.append(timeElement(asked.asked_at));
-    for (const [name, value] of labelsForPeople(asked)) about.append(make("span", { class: "row-label" }, `${name}: ${value}`));
+    for (const [name, value] of labelsForPeople(asked)) about.append(make("span", { class: "row-label" }, `${name}=${value}`));
     this.button = make("button", { class: "row-button", type: "button" }, prompt, about);
     this.button.addEventListener("click", (event) => onOpen(this, event.detail === 0));
     this.check = make("input", { class: "row-check", type: "checkbox", "aria-label": t("batch.select", { prompt: prompt.textContent }) });

@@ -57,10 +57,10 @@ function differing(options) {
   );
 }
 
-/** One label in each line: `name: value`. */
+/** One label in each line: `name=value`, or `name: value`. No name contains either sign. */
 function labels() {
   const lines = document.getElementById("labels").value.split("\n").map((line) => line.trim());
-  const pairs = lines.filter((line) => line !== "").map((line) => [line.split(":", 1)[0], line.slice(line.indexOf(":") + 1 || line.length)]);
+  const pairs = lines.filter((line) => line !== "").map((line) => [line.split(/[=:]/, 1)[0], line.replace(/^[^=:]*[=:]?/, "")]);
   return Object.fromEntries(pairs.map(([name, value]) => [name.trim(), value.trim()]));
 }
 
@@ -121,10 +121,10 @@ function busy(yes) {
 
 function refused(error) {
   let left = error.problems ?? [];
-  if (left.some((line) => /^(options|labels)/.test(line))) parts.options.element.closest("details").open = true;
+  if (left.some(({ path }) => ["options", "labels"].includes(path[0]))) parts.options.element.closest("details").open = true;
   for (const part of [parts.options, parts.parameter, parts.input]) left = part === null ? left : part.place(left);
   const placed = left.length < (error.problems ?? []).length;
-  say(placed ? t("new.fix") : error.message, left);
+  say(placed ? t("new.fix") : error.message, left.map(({ line }) => line));
   if (!placed) trouble.scrollIntoView({ block: "nearest" });
 }
 

@@ -58,7 +58,7 @@ export function questionForm(interaction, { t, onSend, files = upload, draft = n
       inside.disabled = gone;
       const left = part?.place?.(error.problems ?? []) ?? error.problems ?? [];
       const placed = (error.problems ?? []).length > left.length;
-      if (!error.withdrawn) say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left].join(" "));
+      if (!error.withdrawn) say(gone ? t("form.gone") : [placed ? t("form.fix") : error.message || t("form.failed"), ...left.map(({ line }) => line)].join(" "));
       if (!placed) focused?.focus?.();
     } finally {
       form.removeAttribute("aria-busy");

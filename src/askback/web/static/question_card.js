@@ -45,7 +45,7 @@ function labelLine(asked) {
   if (shown.length === 0) return null;
   const links = shown.map(([name, value]) => {
     const href = `/?${new URLSearchParams({ label: `${name}:${value}` })}`;
-    return make("a", { class: "tag label", href }, `${name}: ${value}`);
+    return make("a", { class: "tag label", href }, `${name}=${value}`);
   });
   return make("p", { class: "labels small" }, ...links);
 }

@@ -31,7 +31,7 @@ if (place !== null) {
       const skill = await upload(file, "/v1/skills");
       location.assign(`/skills/${encodeURIComponent(skill.id)}`);
     } catch (error) {
-      refuse(t("skills.install.failed", { name: file.name }), [error.message, ...error.problems]);
+      refuse(t("skills.install.failed", { name: file.name }), [error.message, ...error.problems.map(({ line }) => line)]);
       say("");
     } finally {
       busy = false;
