@@ -1,4 +1,4 @@
-"""The base class of file stores: calls with a time limit, and errors in our words.
+"""The base class of file stores, their addresses (the setting `files`), calls with a time limit, and errors.
 
 No error has a text of the store, which may contain signed addresses.
 """

@@ -1,4 +1,4 @@
-"""Examining and opening files at paths that may be anything: too long, forbidden, or a pipe."""
+"""Examining and opening files at paths that may be anything, and whether a folder of this machine can be used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from typing import BinaryIO
 from askback.core.errors import FULL_DISK, TEMPORARY, RefusalCode, raise_if_temporary
 from askback.fs.walk import FOLDER, closing, open_folder
 
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+_WRITTEN = b"x" * 65_536
+_MB = 1_000_000
+_LARGEST_RESERVE = 64 * _MB
+_SHARE = 100
+
 
 def is_kind(path: Path, kind: Callable[[Path], bool]) -> bool:
-    """As `kind(path)`, for example `Path.is_file`, but False for a path that cannot be examined."""
+    """Return `kind(path)`, for example `Path.is_file`; False for a path that cannot be examined: too long, or forbidden."""
     try:
         return kind(path)
     except (OSError, ValueError):
@@ -62,14 +69,6 @@ def read_below(base: Path, path: str, max_bytes: int) -> bytes | None:
         return None
     with file:
         return file.read(max_bytes + 1)
-
-
-_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-_WRITTEN = b"x" * 65_536
-_MB = 1_000_000
-_LARGEST_RESERVE = 64 * _MB
-_SHARE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""Deleting finished runs with everything that belongs to them: files, rows of the store, and uploads that only they used.
+"""Deleting finished runs, on request and by age and size, with everything that belongs to them.
+
+That is their files, the rows of the store, and uploads that only they used. An unfinished run is never deleted.
 
 A mark is written first and removed last, so that a deletion that was interrupted is finished later.
 
@@ -33,6 +35,18 @@ from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
+
+_LOOK_SEC = 10.0
+_MAX_SHARE = 0.02
+"""Of the time: with very many folders, a look takes longer, and is made less often."""
+_LOOKUP_BATCH = 500
+_DAY_SEC = 86_400.0
+_UPLOAD_SEC = _DAY_SEC
+_LONGEST_PAUSE_SEC = 600.0
+"""A sweep reads much."""
+_AUDIT_BATCH = 500
+_BATCH = 20
+"""Runs are removed a few at a time, so that other writers wait for one batch at most."""
 
 
 class Deletion:
@@ -101,12 +115,6 @@ class Deletion:
         return len(forgotten)
 
 
-_LOOK_SEC = 10.0
-_MAX_SHARE = 0.02
-"""Of the time: with very many folders, a look takes longer, and is made less often."""
-_LOOKUP_BATCH = 500
-
-
 class DeletedRuns:
     def __init__(self, *, store: Store, workspaces: Workspaces, uploads: Uploads, pools: Pools) -> None:
         self._store = store
@@ -162,15 +170,6 @@ class DeletedRuns:
             OUTAGES.failed(log, "the files of a deleted run cannot be removed", error, run=run_id)
         finally:
             lock.release()
-
-
-_DAY_SEC = 86_400.0
-_UPLOAD_SEC = _DAY_SEC
-_LONGEST_PAUSE_SEC = 600.0
-"""A sweep reads much."""
-_AUDIT_BATCH = 500
-_BATCH = 20
-"""Runs are removed a few at a time, so that other writers wait for one batch at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

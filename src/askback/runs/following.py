@@ -1,6 +1,7 @@
 """Following all runs, and waiting for a change of one: one background task reads for everyone, while there is anyone.
 
-`inbox` and `run_events` use the same `SharedReader` for the inbox and for the events of one run.
+`Inbox` follows the runs that wait for their user: the first page, sent again whenever it changes. `run_events` uses the same
+`SharedReader` for the events of one run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ from askback.store.listeners import Changes
 from askback.store.pages import UNKNOWN_RUN, InboxCount, InboxFilter
 from askback.store.visible import RunStore
 from askback.wire import runs as wire
+
+MAX_UNSENT = 1000
+"""A follower with more unsent runs than this is too slow: its stream ends."""
+_ELSEWHERE_SEC = 0.5
+"""Changes by other processes are read with this delay: most of them only added events."""
+_MAX_KNOWN = 10_000
+PAGE = 200
+_SPACING_SEC = 0.05
+_MAX_SHARE = 0.1
+"""Of the time, at most so much is spent on reading: with very many questions, counting them takes long."""
+_INBOX_ELSEWHERE_SEC = 0.25
+"""Changes by other processes are read with this delay: most of them only added events."""
+_ANY = InboxFilter()
 
 
 class Listener(Protocol):
@@ -84,13 +98,6 @@ class SharedReader(Generic[L]):
         if not task.cancelled():
             task.exception()  # followers raise it; without followers, asyncio must not warn that it was never retrieved
         self.wake()
-
-
-MAX_UNSENT = 1000
-"""A follower with more unsent runs than this is too slow: its stream ends."""
-_ELSEWHERE_SEC = 0.5
-"""Changes by other processes are read with this delay: most of them only added events."""
-_MAX_KNOWN = 10_000
 
 
 class RunChanges:
@@ -238,15 +245,6 @@ class RunVersions:
         for waiter in self._waiters[run_id]:
             waiter.run = run
             waiter.woken.set()
-
-
-PAGE = 200
-_SPACING_SEC = 0.05
-_MAX_SHARE = 0.1
-"""Of the time, at most so much is spent on reading: with very many questions, counting them takes long."""
-_INBOX_ELSEWHERE_SEC = 0.25
-"""Changes by other processes are read with this delay: most of them only added events."""
-_ANY = InboxFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ _CHUNK = 1 << 20
 _FILES_PER_PIECE = 64
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\\:*?\"<>|\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Not allowed in a zip: separators and drives of other systems, control characters, and bidirectional controls."""
+PAGE_FILES = 10_000
+PAGE_NAMES = 1_000_000
+"""Characters of the paths on one page."""
 
 
 def is_text(name: str) -> bool:
@@ -213,11 +216,6 @@ def _added(archive: zipfile.ZipFile, path: str, source: BinaryIO, size: int) -> 
             entry.write(chunk)
             if left > 0:
                 yield
-
-
-PAGE_FILES = 10_000
-PAGE_NAMES = 1_000_000
-"""Characters of the paths on one page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from askback.fs.walk import FileState
 
 _FORMAT = 1
 _NAME = "manifest.json"
+MAX_BYTES = 1_000_000_000
+"""The size of all copies for the fork points of one run."""
 
 
 class SnapshotDamaged(Exception):
@@ -124,10 +126,6 @@ def _manifest(content: Any) -> Manifest:
 
 def _damaged(folder: Path, error: Exception) -> SnapshotDamaged:
     return SnapshotDamaged(f"{folder / _NAME} cannot be read ({error!r}); cancel the run and start a new one")
-
-
-MAX_BYTES = 1_000_000_000
-"""The size of all copies for the fork points of one run."""
 
 
 class ForkPoints:

@@ -1,4 +1,4 @@
-"""The stored files of one run, for every machine.
+"""The objects of one run in the file store, which every machine can read.
 
 runs/RUN/inputs/PLACE/about.json   the path of an input file in the working directory; PLACE is a digest of that path
 runs/RUN/inputs/PLACE/content      the file

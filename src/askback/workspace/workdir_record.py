@@ -54,6 +54,48 @@ _MAX_BYTES = 50_000_000
 T = TypeVar("T")
 _Found = dict[str, tuple[int, int]]
 _Repositories = dict[str, tuple[int, int]]
+MAX_SEC = 20.0
+"""How long the start and the end of a turn wait for git."""
+MAX_SUMMARIZED = 200
+"""Files that a summary lists."""
+MAX_OBJECT_BYTES = 1 << 30
+"""Bytes of uncommitted content for the comparison."""
+_MAX_INDEX_BYTES = 1 << 28
+_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = false\n"
+_TREE = re.compile(r"[0-9a-f]{40}")
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+
+# `$1` is git, `$2` a tree or nothing. Entries for submodules are dropped first: git would run itself in each of them,
+# with the configuration that it finds there.
+_SCRIPT = f"""
+git=$1 start=$2
+"$git" ls-files -s | while IFS= read -r line; do
+    case $line in 160000\\ *) printf '%s\\n' "${{line#*\t}}" ;; esac
+done | "$git" update-index --force-remove --stdin || exit 1
+"$git" add --all --ignore-errors -- . ':(exclude,top){ARTIFACTS_DIR}' >&2
+tree=$("$git" write-tree) || exit 1
+echo "$tree"
+[ -z "$start" ] && exit 0
+exec "$git" diff-tree -r --no-renames --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty \\
+    --raw --numstat "$start" "$tree" -- . ':(exclude,top){ARTIFACTS_DIR}'
+"""
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.attributesFile": os.devnull,
+    "core.quotePath": "true",
+    "core.pager": "cat",
+    "core.autocrlf": "false",
+    "core.safecrlf": "false",
+    "core.looseCompression": "1",
+    "protocol.allow": "never",
+    "submodule.recurse": "false",
+    "advice.addEmbeddedRepo": "false",
+    "gc.auto": "0",
+    "safe.directory": "*",
+}
+_STATUSES = {"A": ChangeStatus.ADDED, "D": ChangeStatus.DELETED}
 
 
 class WorkdirRecord:
@@ -144,49 +186,6 @@ class WorkdirRecord:
     def _write(self, name: str, value: object) -> None:
         beneath.make_folder(self._workspace.root, _FOLDER)
         write_private(self._workspace.root / name, msgspec.json.encode(value))
-
-
-MAX_SEC = 20.0
-"""How long the start and the end of a turn wait for git."""
-MAX_SUMMARIZED = 200
-"""Files that a summary lists."""
-MAX_OBJECT_BYTES = 1 << 30
-"""Bytes of uncommitted content for the comparison."""
-_MAX_INDEX_BYTES = 1 << 28
-_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallrefupdates = false\n"
-_TREE = re.compile(r"[0-9a-f]{40}")
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
-_ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
-
-# `$1` is git, `$2` a tree or nothing. Entries for submodules are dropped first: git would run itself in each of them,
-# with the configuration that it finds there.
-_SCRIPT = f"""
-git=$1 start=$2
-"$git" ls-files -s | while IFS= read -r line; do
-    case $line in 160000\\ *) printf '%s\\n' "${{line#*\t}}" ;; esac
-done | "$git" update-index --force-remove --stdin || exit 1
-"$git" add --all --ignore-errors -- . ':(exclude,top){ARTIFACTS_DIR}' >&2
-tree=$("$git" write-tree) || exit 1
-echo "$tree"
-[ -z "$start" ] && exit 0
-exec "$git" diff-tree -r --no-renames --no-ext-diff --no-textconv --no-color --ignore-submodules=dirty \\
-    --raw --numstat "$start" "$tree" -- . ':(exclude,top){ARTIFACTS_DIR}'
-"""
-_SETTINGS = {
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.attributesFile": os.devnull,
-    "core.quotePath": "true",
-    "core.pager": "cat",
-    "core.autocrlf": "false",
-    "core.safecrlf": "false",
-    "core.looseCompression": "1",
-    "protocol.allow": "never",
-    "submodule.recurse": "false",
-    "advice.addEmbeddedRepo": "false",
-    "gc.auto": "0",
-    "safe.directory": "*",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,8 +306,6 @@ def _is_folder(path: Path) -> bool:
 
 
 # What git prints.
-
-_STATUSES = {"A": ChangeStatus.ADDED, "D": ChangeStatus.DELETED}
 
 
 def read_changes(lines: list[str]) -> Changes:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SET_CHILD_SUBREAPER = 36
 _SET_NAME = 15
 _PACKET = 1 << 16
+CHECK_SEC = 0.5
+"""A wait does not count the time that the machine sleeps, so the clock is read this often."""
+_NEVER = float("inf")
 
 
 class ChildWatcher:
@@ -107,11 +110,6 @@ def prctl(option: int, value: int | bytes) -> None:
 def rename(name: bytes) -> None:
     """Set the name that `ps` shows for this process."""
     prctl(_SET_NAME, name)
-
-
-CHECK_SEC = 0.5
-"""A wait does not count the time that the machine sleeps, so the clock is read this often."""
-_NEVER = float("inf")
 
 
 def boottime() -> float:
