@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from .input import Input
 
+    Fault = Callable[..., None]
+
     class Player(Protocol):
         """The interface of `play.Player` that faults use; importing it would be circular."""
 
@@ -60,36 +62,56 @@ _WORDS = {
 }
 
 
+FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {}
+
+
+def _fault(*names: str) -> Callable[[Fault], Fault]:
+    """Register a fault, by the name of its function or by these names."""
+
+    def register(function: Fault) -> Fault:
+        FAULTS.update(dict.fromkeys(names or (function.__name__.removeprefix("_"),), function))
+        return function
+
+    return register
+
+
 def misbehave(player: Player, step: dict[str, Any]) -> None:
     FAULTS[str(step["misbehave"])](player, step)
 
 
+@_fault()
 def _exit_zero_without_result(player: Player, step: dict[str, Any]) -> NoReturn:
     os._exit(0)
 
 
+@_fault()
 def _exit_nonzero(player: Player, step: dict[str, Any]) -> NoReturn:
     os._exit(int(step.get("exit_code", 3)))
 
 
+@_fault()
 def _crash(player: Player, step: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@_fault()
 def _stop_itself(player: Player, step: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+@_fault()
 def _ignore_term(player: Player, step: dict[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
+@_fault()
 def _hang(player: Player, step: dict[str, Any]) -> NoReturn:
     _ignore_term(player, step)
     _keep_running()
 
 
+@_fault()
 def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
     """Retry a server that cannot be reached, and never give up."""
     while True:
@@ -97,12 +119,14 @@ def _retry_forever(player: Player, step: dict[str, Any]) -> NoReturn:
         time.sleep(0.2)
 
 
+@_fault()
 def _linger(player: Player, step: dict[str, Any]) -> NoReturn:
     """Complete the turn, but keep the process running."""
     player.complete()
     _keep_running()
 
 
+@_fault()
 def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
     """Exit during the next wait for input: after `after_ms`, once the file `when` exists, or immediately."""
     when, ends_at = player.text(step.get("when", "")), time.monotonic() + float(step.get("after_ms", 0)) / 1000
@@ -114,6 +138,7 @@ def _exit_while_waiting(player: Player, step: dict[str, Any]) -> None:
     _while_waiting(player, meanwhile)
 
 
+@_fault()
 def _noise_while_waiting(player: Player, step: dict[str, Any]) -> None:
     """While waiting for input, print lines that are not events, events outside a turn, and `mb` (0) MB of junk."""
 
@@ -134,6 +159,7 @@ def _while_waiting(player: Player, meanwhile: Callable[[], None] | None) -> None
         player.input.meanwhile = meanwhile
 
 
+@_fault()
 def _close_stdout_and_live(player: Player, step: dict[str, Any]) -> NoReturn:
     os.close(1)
     os.close(2)
@@ -145,10 +171,12 @@ def _keep_running() -> NoReturn:
     os._exit(1)
 
 
+@_fault()
 def _spawn_child(player: Player, step: dict[str, Any]) -> None:
     _spawn(player, step, daemon=False)
 
 
+@_fault()
 def _spawn_daemon(player: Player, step: dict[str, Any]) -> None:
     _spawn(player, step, daemon=True)
 
@@ -163,6 +191,7 @@ def _spawn(player: Player, step: dict[str, Any], *, daemon: bool) -> None:
         time.sleep(0.002)
 
 
+@_fault()
 def _fork_chain(player: Player, step: dict[str, Any]) -> None:
     """Start a chain of processes with ever new ids: each forks the next in a new session, and exits."""
     if os.fork():
@@ -175,21 +204,25 @@ def _fork_chain(player: Player, step: dict[str, Any]) -> None:
     os._exit(0)
 
 
+@_fault()
 def _kill_parent(player: Player, step: dict[str, Any]) -> NoReturn:
     """Kill the parent process, and keep running."""
     os.kill(os.getppid(), signal.SIGKILL)
     _keep_running()
 
 
+@_fault()
 def _flood(player: Player, step: dict[str, Any]) -> None:
     _print_junk(step, b"\n")
 
 
+@_fault()
 def _long_line(player: Player, step: dict[str, Any]) -> None:
     _print_junk(step, b"")
     player.write(b"\n")
 
 
+@_fault()
 def _no_newline(player: Player, step: dict[str, Any]) -> NoReturn:
     _print_junk(step, b"")
     os._exit(0)
@@ -200,51 +233,25 @@ def _print_junk(step: dict[str, Any], end: bytes) -> None:
         os.write(1, _CHUNK + (end or b"x"))
 
 
+@_fault()
 def _unfinished_last_line(player: Player, step: dict[str, Any]) -> NoReturn:
     """Print the end-of-turn event without a newline at its end."""
     player.complete(end=b"")
     os._exit(0)
 
 
+@_fault()
 def _invalid_utf8(player: Player, step: dict[str, Any]) -> None:
     player.write(b"\xff\xfe\x80 not text\n")
     player.write(b'{"type": "message", "text": "broken \xc3\x28 characters \xed\xa0\x80"}\n')
 
 
+@_fault("auth", "rate_limit", "unreachable", "api_error")
 def _fail(player: Player, step: dict[str, Any]) -> NoReturn:
     words = player.text(step.get("message", _WORDS[step["misbehave"]]))
     player.fail(words, exit_code=int(step.get("exit_code", 1)))
 
 
+@_fault("other_session", "no_session")
 def _nothing(player: Player, step: dict[str, Any]) -> None:
     """`play` handles this fault before it names the session."""
-
-
-FAULTS: dict[str, Callable[[Player, dict[str, Any]], None]] = {
-    "exit_zero_without_result": _exit_zero_without_result,
-    "exit_nonzero": _exit_nonzero,
-    "crash": _crash,
-    "stop_itself": _stop_itself,
-    "ignore_term": _ignore_term,
-    "hang": _hang,
-    "retry_forever": _retry_forever,
-    "linger": _linger,
-    "exit_while_waiting": _exit_while_waiting,
-    "noise_while_waiting": _noise_while_waiting,
-    "close_stdout_and_live": _close_stdout_and_live,
-    "spawn_child": _spawn_child,
-    "spawn_daemon": _spawn_daemon,
-    "fork_chain": _fork_chain,
-    "kill_parent": _kill_parent,
-    "flood": _flood,
-    "long_line": _long_line,
-    "no_newline": _no_newline,
-    "unfinished_last_line": _unfinished_last_line,
-    "invalid_utf8": _invalid_utf8,
-    "auth": _fail,
-    "rate_limit": _fail,
-    "unreachable": _fail,
-    "api_error": _fail,
-    "other_session": _nothing,
-    "no_session": _nothing,
-}
