@@ -6,9 +6,11 @@ for in the stored messages.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 from askback.core.runs import Usage
@@ -16,6 +18,7 @@ from askback.engines.base import AssistantMessage, Completed, EngineEvent, Exit,
 from askback.engines.failures import crashed, stopped, unknown_session
 from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, plain, text_at
 from askback.text.formatting import one_line
+from askback.text.json_text import clean
 
 MAX_TEXT = 8_000_000
 """The most characters of assistant messages that are stored per turn."""
@@ -68,6 +71,11 @@ class JsonLinesParser:
         stderr = self._stderr.text
         crash = crashed(ended, as_detail(f"{said}\n{stderr}"))
         return self._unknown(stderr) or stopped(ended, retrying, stderr) or crash
+
+
+def tool_detail(given: Mapping[str, Any]) -> str:
+    """The input of a tool: its command if it has one, otherwise everything."""
+    return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
 
 
 def usage_of(sent: int, generated: int, cached: int = 0) -> Usage:
@@ -211,15 +219,10 @@ def model(each: Any, id_: str, title: str, *, efforts: Iterable[str] = (), is_de
     )
 
 
-def objects(listed: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list in a program's answer."""
-    return [each for each in listed[:MAX_MODELS] if isinstance(each, dict)] if isinstance(listed, list) else []
-
-
 def distinct(models: Iterable[Model | None]) -> tuple[Model, ...]:
-    """Models by their ids, the first of each."""
+    """Models by their ids, the first of each; at most `MAX_MODELS`."""
     found: dict[str, Model] = {}
-    for each in models:
+    for each in islice(models, MAX_MODELS):
         if each is not None:
             found.setdefault(each.id, each)
     return tuple(found.values())

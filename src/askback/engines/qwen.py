@@ -38,7 +38,7 @@ from askback.engines.launches import CALL_SEC, mcp_servers, printed_by, probed
 from askback.engines.parser import JsonLinesParser, usage_of
 from askback.engines.protocols.acp import AcpConversation, AcpModels
 from askback.engines.protocols.acp_turn import Dialect
-from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
 
 _RESIDENT = "--acp"
 EXCLUDE_TOOLS = "exclude-tools"
@@ -264,8 +264,7 @@ class QwenParser(JsonLinesParser):
 
 def _reported_error(event: Mapping[str, Any]) -> str:
     """The error that Qwen reports as an assistant message; errors of subagents are ignored."""
-    blocks = object_at(event, "message").get("content")
-    texts = [text_at(block, "text") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    texts = (text_at(block, "text") for block in objects_at(event, "message", "content"))
     return "" if text_at(event, "parent_tool_use_id") else _error_at_end("".join(texts))
 
 

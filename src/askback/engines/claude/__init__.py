@@ -30,8 +30,8 @@ from askback.engines.base import (
 )
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
 from askback.engines.launches import CALL_SEC, SERVER, START_SEC, mcp_servers, printed_by, probed, version_in
-from askback.engines.parser import Dialog, distinct, model, objects
-from askback.engines.protocols.json_lines import decode_line, object_at, text_at
+from askback.engines.parser import Dialog, distinct, model
+from askback.engines.protocols.json_lines import decode_line, object_at, objects_at, text_at
 
 _OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
 _WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
@@ -216,7 +216,7 @@ class ClaudeModels(Dialog):
             return
         listed = object_at(response, "response").get("models")
         if text_at(response, "subtype") == "success" and isinstance(listed, list):
-            self._found = distinct(_model(each) for each in objects(listed))
+            self._found = distinct(_model(each) for each in objects_at(response, "response", "models"))
         else:
             self._refusal = text_at(response, "error") or "this version does not list its models"
 

@@ -27,7 +27,7 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped
-from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, usage_of
+from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.elicitation import (
     Answer,
     PendingQuestions,
@@ -36,7 +36,7 @@ from askback.engines.protocols.elicitation import (
     joined,
     read_questionnaire,
 )
-from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, objects_at, text_at
 from askback.text.json_text import clean
 
 _COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
@@ -172,7 +172,8 @@ class MessageAssembler:
         """Read an `assistant` or `user` event. The texts of subagents are not messages."""
         message = object_at(event, "message")
         is_subagent = bool(text_at(event, "parent_tool_use_id"))
-        for block in _blocks(message):
+        whole = text_at(message, "content")
+        for block in [{"type": "text", "text": whole}] if whole else objects_at(message, "content"):
             match text_at(block, "type"):
                 case "text" if text_at(event, "type") == "assistant" and not is_subagent:
                     yield from self._add(text_at(message, "id"), text_at(block, "text"))
@@ -196,7 +197,7 @@ class MessageAssembler:
     def _started(self, block: Mapping[str, Any]) -> ToolStarted:
         call_id, name = text_at(block, "id"), text_at(block, "name")
         self._tools.put(call_id, name[:MAX_ID])
-        return ToolStarted(call_id=call_id, name=name, detail=_as_text(object_at(block, "input")))
+        return ToolStarted(call_id=call_id, name=name, detail=tool_detail(object_at(block, "input")))
 
     def _ended(self, block: Mapping[str, Any]) -> ToolEnded:
         call_id = text_at(block, "tool_use_id")
@@ -204,29 +205,9 @@ class MessageAssembler:
             call_id=call_id,
             name=self._tools.pop(call_id) or "",
             ok=block.get("is_error") is not True,
-            output=_result_text(block.get("content")),
+            output=text_at(block, "content")
+            or "\n".join(text_at(each, "text") for each in objects_at(block, "content")),
         )
-
-
-def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    content = message.get("content")
-    if isinstance(content, str):
-        yield {"type": "text", "text": content}
-    elif isinstance(content, list):
-        yield from (block for block in content if isinstance(block, dict))
-
-
-def _as_text(given: Mapping[str, Any]) -> str:
-    """The input of a tool: its command if it has one, otherwise everything."""
-    return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
-
-
-def _result_text(content: object) -> str:
-    if isinstance(content, str):
-        return clean(content)
-    if isinstance(content, list):
-        return "\n".join(text_at(block, "text") for block in content if isinstance(block, dict))
-    return ""
 
 
 _ASK_TOOL = "AskUserQuestion"

@@ -27,7 +27,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.turn import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
-from askback.engines.parser import MAX_MODELS, Dialog, distinct, model, objects
+from askback.engines.parser import MAX_MODELS, Dialog, distinct, model
 from askback.engines.protocols.elicitation import (
     DECLINED,
     Answer,
@@ -44,6 +44,7 @@ from askback.engines.protocols.json_lines import (
     count_at,
     decode_line,
     object_at,
+    objects_at,
     text_at,
 )
 from askback.text.json_text import clean
@@ -313,7 +314,7 @@ class CodexModels(Dialog):
 
     def _collect(self, result: Mapping[str, Any]) -> Iterator[Send]:
         before = len(self._pages)
-        self._pages += [_model(each) for each in objects(result.get("data")) if each.get("hidden") is not True]
+        self._pages += [_model(each) for each in objects_at(result, "data") if each.get("hidden") is not True]
         cursor = text_at(result, "nextCursor")
         if cursor and before < len(self._pages) < MAX_MODELS:
             yield self._channel.request("model/list", {"cursor": cursor})
@@ -322,6 +323,6 @@ class CodexModels(Dialog):
 
 
 def _model(each: Mapping[str, Any]) -> Model | None:
-    efforts = [text_at(effort, "reasoningEffort") for effort in objects(each.get("supportedReasoningEfforts"))]
+    efforts = [text_at(effort, "reasoningEffort") for effort in objects_at(each, "supportedReasoningEfforts")]
     is_default = each.get("isDefault") is True
     return model(each, text_at(each, "model"), text_at(each, "displayName"), efforts=efforts, is_default=is_default)

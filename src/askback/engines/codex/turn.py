@@ -21,7 +21,7 @@ from askback.engines.base import (
 )
 from askback.engines.failures import ended_badly, failure_of
 from askback.engines.parser import JsonLinesParser, Messages, Recent, usage_of
-from askback.engines.protocols.json_lines import count_at, object_at, text_at
+from askback.engines.protocols.json_lines import count_at, object_at, objects_at, text_at
 
 _NO_TOOLS = {
     "agent_message",
@@ -65,8 +65,7 @@ class Items:
 
 
 def _detail(item: Mapping[str, Any]) -> str:
-    changes = item.get("changes")
-    paths = [text_at(each, "path") for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+    paths = (text_at(each, "path") for each in objects_at(item, "changes"))
     return text_at(item, "command") or text_at(item, "query") or "\n".join(paths)
 
 

@@ -5,7 +5,6 @@ Gemini's own verdict is not enough: it reports success for truncated answers, an
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -26,9 +25,8 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.failures import ended_badly, failure_of, failure_of_status
-from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, usage_of
+from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
-from askback.text.json_text import clean
 
 _NOT_SIGNED_IN = 41
 _MAX_TROUBLES = 20
@@ -119,7 +117,7 @@ class GeminiParser(JsonLinesParser):
         if text_at(event, "type") == "tool_use":
             name = text_at(event, "tool_name")[:MAX_ID]
             self._tools.put(call_id, name)
-            return ToolStarted(call_id=call_id, name=name, detail=_detail(event))
+            return ToolStarted(call_id=call_id, name=name, detail=tool_detail(object_at(event, "parameters")))
         return ToolEnded(
             call_id=call_id,
             name=self._tools.pop(call_id) or "",
@@ -160,12 +158,6 @@ class GeminiParser(JsonLinesParser):
             message = "the engine ended its turn without an answer from the model"
             return TurnFailed(code=ErrorCode.ENGINE_CRASHED, message=message, detail=as_detail(self._stderr.text))
         return self._messages.completed()
-
-
-def _detail(event: Mapping[str, Any]) -> str:
-    """The input of a tool: its command if it has one, otherwise everything."""
-    given = object_at(event, "parameters")
-    return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
 
 
 def _usage(stats: Mapping[str, Any]) -> Usage:

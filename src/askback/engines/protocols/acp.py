@@ -26,7 +26,7 @@ from askback.engines.base import (
     TurnOver,
 )
 from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.parser import Dialog, distinct, model, objects
+from askback.engines.parser import Dialog, distinct, model
 from askback.engines.protocols.acp_turn import AcpTurnState, Dialect, literal_blocks, words_of
 from askback.engines.protocols.elicitation import (
     DECLINED,
@@ -46,6 +46,7 @@ from askback.engines.protocols.json_lines import (
     as_detail,
     decode_line,
     object_at,
+    objects_at,
     text_at,
 )
 
@@ -198,8 +199,7 @@ class AcpConversation:
             return
         yield SessionNamed(value=self._session)
         modes = object_at(result, "modes")
-        offered = modes.get("availableModes")
-        known = [text_at(mode, "id") for mode in offered if isinstance(mode, dict)] if isinstance(offered, list) else []
+        known = [text_at(mode, "id") for mode in objects_at(modes, "availableModes")]
         if _AUTOMATIC in known and text_at(modes, "currentModeId") != _AUTOMATIC:
             yield self._channel.request("session/set_mode", {"sessionId": self._session, "modeId": _AUTOMATIC})
         if self._dialect.model is not None:
@@ -293,13 +293,10 @@ def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] |
 
 
 def _permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
-    listed = params.get("options")
-    options = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    options = objects_at(params, "options")
     ids = {text_at(option, "kind"): text_at(option, "optionId") for option in reversed(options)}
     allowed = ids.get("allow_always") or ids.get("allow_once")
-    tool = params.get("toolCall")
-    given = tool.get("rawInput") if isinstance(tool, dict) else None
-    asked = read_questionnaire(given.get("questions")) if isinstance(given, dict) else None
+    asked = read_questionnaire(object_at(params, "toolCall", "rawInput").get("questions"))
     if allowed and asked is not None:
         return _by_number(asked, allowed)
     if allowed:
@@ -396,5 +393,5 @@ class AcpModels(Dialog):
                 text_at(each, "name"),
                 is_default=text_at(each, "modelId") == current,
             )
-            for each in objects(models.get("availableModels"))
+            for each in objects_at(models, "availableModels")
         )

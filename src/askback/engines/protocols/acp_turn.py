@@ -16,9 +16,9 @@ from askback.core.interactions import Json
 from askback.core.runs import Usage
 from askback.engines.base import EngineEvent, ToolEnded, ToolStarted, TurnFailed, UsageSeen
 from askback.engines.failures import failure_of
-from askback.engines.parser import MAX_ID, Messages, Pieces, Recent, usage_of
+from askback.engines.parser import MAX_ID, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.elicitation import Asking
-from askback.engines.protocols.json_lines import as_detail, count_at, object_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
 from askback.text.json_text import clean
 
 _STOPPED = {
@@ -178,14 +178,11 @@ def _detail(update: Mapping[str, Any], name: str) -> str:
     """The input of a tool: its command if it has one, or else the title of the call, or else everything."""
     given = object_at(update, "rawInput") or object_at(update, "args")
     title = text_at(update, "title")
-    whole = clean(json.dumps(given, ensure_ascii=False)) if given else ""
-    return text_at(given, "command") or (title if title != name else "") or whole
+    return text_at(given, "command") or (title if title != name else "") or tool_detail(given)
 
 
 def _output(update: Mapping[str, Any]) -> str:
-    content = update.get("content")
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    texts = (text_at(block, "content", "text") for block in blocks)
+    texts = (text_at(block, "content", "text") for block in objects_at(update, "content"))
     return (
         "\n".join(text for text in texts if text)
         or text_at(update, "rawOutput")

@@ -55,6 +55,12 @@ def object_at(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def objects_at(event: Mapping[str, Any], *path: str) -> list[Mapping[str, Any]]:
+    """The objects in the list at a path of keys; empty if there is no list."""
+    value = _at(event, path)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def _at(value: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
