@@ -2,5 +2,5 @@
 
 Knows neither engines nor runs. Start with `package`, which reads a folder as a whole, and `library`, which stores and
 finds packages. `json_schema` validates values, `validation` applies it to requests, replies and outputs, and `prompts`
-says what an engine is told.
+has the instructions for engines.
 """

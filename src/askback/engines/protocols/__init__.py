@@ -1,1 +1,1 @@
-"""Protocols that several programs speak: JSON lines and JSON-RPC, ACP, and the forms of their own questions."""
+"""Protocols that several programs speak: JSON lines and JSON-RPC, ACP, and the questions that programs ask themselves."""
