@@ -68,10 +68,10 @@ class EmailChannel(Channel):
         self._address = address
 
     async def send(self, message: Message) -> Response:
-        return await self._sent(notice_mail(message, self._own_address))
+        return await self._send(notice_mail(message, self._own_address))
 
     async def send_digest(self, webhook: Webhook, digest: Digest, message_id: str) -> Response:
-        return await self._sent(digest_mail(webhook, digest, message_id, self._own_address))
+        return await self._send(digest_mail(webhook, digest, message_id, self._own_address))
 
     @property
     def _own_address(self) -> str:
@@ -79,7 +79,7 @@ class EmailChannel(Channel):
             raise Refused("the settings have no notifications.email.sender")
         return self._address
 
-    async def _sent(self, mail: Mail) -> Response:
+    async def _send(self, mail: Mail) -> Response:
         if self._sender is None:
             raise Refused("the settings have no notifications.email.url")
         return await self._sender.send(mail)

@@ -106,7 +106,7 @@ class WebhookSender:
             pinned = target.copy_with(host=address)
             named = {**headers, "Host": target.netloc.decode("ascii")}
             extensions = {"sni_hostname": target.raw_host.decode("ascii")}
-            client = self._opened()
+            client = self._open_client()
             async with client.stream("POST", pinned, headers=named, content=body, extensions=extensions) as response:
                 yield response
         except httpx.TimeoutException:
@@ -125,7 +125,7 @@ class WebhookSender:
             raise Failed("the host name has no address")
         raise Refused("the host name resolves to a private address; set notifications.allow_private = true to allow it")
 
-    def _opened(self) -> httpx.AsyncClient:
+    def _open_client(self) -> httpx.AsyncClient:
         import httpx
 
         if self._client is None:
