@@ -71,11 +71,12 @@ AVOIDED = {
 """Words and phrases that a reader would stop at, and what to write instead."""
 
 NAMES = {
+    r"note|note_\w+": "record_…, mark_… or notify_…",
     r"told|told_\w+|\w+_told": "reported, shown",
     r"mend\w*|heed\w*|lend\w*": "repair, follow, copy",
     r"EnginesHere": "EngineCatalog",
     r"ArtifactsHere": "LocalArtifacts",
-    r"ProgramFacts|ProgramKind": "InstanceFacts, InstanceKind",
+    r"Programs|Program(Facts|Kind)|\w+Programs": "Instances, InstanceFacts, InstanceKind",
     r"(Main|Further)Tokens?": "TokenDirectory, Tokens",
     r"Via": "Channel",
     r"Held": "ClaimedRun, or what is held: HeldCall",

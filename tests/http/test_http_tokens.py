@@ -185,10 +185,10 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "token-uses.json"
     uses = TokenUses(FileRecords(tmp_path), lambda: now)
-    uses.note("a", Channel.API)
-    uses.note("revoked", Channel.API)
+    uses.record("a", Channel.API)
+    uses.record("revoked", Channel.API)
     now += timedelta(minutes=1)
-    uses.note("a", Channel.PAGE)
+    uses.record("a", Channel.PAGE)
     assert not path.exists()
     uses.flush(lambda: frozenset({"a", "b"}))
     written = path.read_bytes()
@@ -207,7 +207,7 @@ def test_a_damaged_file_of_uses_stops_nobody(tmp_path: Path) -> None:
     path.write_text("{")
     uses = TokenUses(FileRecords(tmp_path), lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert uses.last("a") is None
-    uses.note("a", Channel.API)
+    uses.record("a", Channel.API)
     assert uses.last("a") is not None
 
 

@@ -109,10 +109,10 @@ def test_no_last_use_is_forgotten_while_the_tokens_cannot_be_read(
     records: FileRecords, tokens: TokenDirectory, text: str, half_written: Cut
 ) -> None:
     uses = TokenUses(records, clock)
-    uses.note(digest(text), Channel.API)
+    uses.record(digest(text), Channel.API)
     uses.flush(tokens.digests)
     with half_written():
-        uses.note(tokens.main_digest, Channel.PAGE)
+        uses.record(tokens.main_digest, Channel.PAGE)
         uses.flush(tokens.digests)
     later = TokenUses(records, clock)
     assert later.last(digest(text)) is not None

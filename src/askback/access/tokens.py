@@ -175,7 +175,7 @@ class TokenUses:
         self._noted: dict[str, TokenUse] = {}
         self._is_written = True
 
-    def note(self, token_digest: str, via: Channel) -> None:
+    def record(self, token_digest: str, via: Channel) -> None:
         """Remember that the token is being used. Writes nothing."""
         self._noted[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
         self._is_written = False

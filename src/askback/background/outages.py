@@ -47,14 +47,14 @@ class Outages:
     ) -> None:
         """Log that something failed, unless the same outage has just been logged. `is_bug`: with the traceback."""
         with self._changing:
-            silent = self._note(_cause(error))
+            silent = self._record(_cause(error))
         if silent is None:
             return
         more = f"; {count(silent, 'more failure')} since the last line" if silent else ""
         trace = error if is_bug else None
         log.error("%s: %s%s", what, error, more, extra=None if run is None else {"run": run}, exc_info=trace)
 
-    def _note(self, cause: str) -> int | None:
+    def _record(self, cause: str) -> int | None:
         """How many failures were not logged before this one. None: this one is not either."""
         outage = self._known.get(cause)
         if outage is None or self._now() - outage.logged_at >= _REMINDER_SEC:
@@ -70,7 +70,7 @@ class Outages:
     def begun(self, log: logging.Logger, code: RefusalCode, message: str, error: str = "") -> None:
         """Log that an outage has begun, before anything fails for it."""
         with self._changing:
-            is_new = self._note(_key(code)) == 0
+            is_new = self._record(_key(code)) == 0
         if is_new:
             log.warning(message, extra={"error": error})
 

@@ -56,12 +56,12 @@ class LeaseTimes:
 class Holder(Protocol):
     """Who has the lease. All methods are called in the event loop."""
 
-    def note_renewed(self, deadline: float) -> None:
+    def mark_renewed(self, deadline: float) -> None:
         """`deadline` is the time of CLOCK_BOOTTIME at which the lease is lost unless it is renewed again."""
 
-    def note_lead(self, leads: bool) -> None: ...
+    def mark_lead(self, leads: bool) -> None: ...
 
-    def note_lost(self, reason: str) -> None: ...
+    def mark_lost(self, reason: str) -> None: ...
 
 
 class Lease:
@@ -135,9 +135,9 @@ class Lease:
             reason = None if self._stopping else self._renew(holder, tell)
         if self._leads:
             self._leads = False
-            tell(holder.note_lead, False)
+            tell(holder.mark_lead, False)
         if reason is not None:
-            tell(holder.note_lost, reason)
+            tell(holder.mark_lost, reason)
         self._close(leave=reason is None and not self._abandoned)
 
     def _renew(self, holder: Holder, tell: Callable[..., None]) -> str | None:
@@ -153,14 +153,14 @@ class Lease:
         except TooNew:
             return TOO_NEW
         except Exception as error:  # no error may end this thread: the program would lose its lease
-            self._note_failure(error, holder, tell)
+            self._record_failure(error, holder, tell)
             return None
         if database_time is None:
             return TAKEN
         self._clock.measure(database_time, began, boottime())
         self._deadline = began + self._times.hold
         self._failed = False
-        tell(holder.note_renewed, self._deadline)
+        tell(holder.mark_renewed, self._deadline)
         return None
 
     def _lead(self, holder: Holder, tell: Callable[..., None]) -> None:
@@ -169,12 +169,12 @@ class Lease:
         try:
             self._leads = self._session.take(LEADER, alone=True, limit_sec=self._times.attempt)
         except Exception as error:  # as above
-            self._note_failure(error, holder, tell)
+            self._record_failure(error, holder, tell)
             return
         if self._leads:
-            tell(holder.note_lead, True)
+            tell(holder.mark_lead, True)
 
-    def _note_failure(self, error: Exception, holder: Holder, tell: Callable[..., None]) -> None:
+    def _record_failure(self, error: Exception, holder: Holder, tell: Callable[..., None]) -> None:
         """A session that has failed is closed, so its locks may be taken by others."""
         if not self._failed:
             OUTAGES.begun(
@@ -183,7 +183,7 @@ class Lease:
         self._failed = True
         if self._leads:
             self._leads = False
-            tell(holder.note_lead, False)
+            tell(holder.mark_lead, False)
         self._close(leave=False)
 
     def _close(self, *, leave: bool) -> None:

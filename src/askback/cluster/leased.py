@@ -75,7 +75,7 @@ class LeasedInstances:
         lease.seeks_lead = self._seeks_lead
         self._lease, self._name = lease, name
         self._lost = asyncio.get_running_loop().create_future()
-        self.note_renewed(deadline)
+        self.mark_renewed(deadline)
         lease.keep(self)
         return name
 
@@ -160,7 +160,7 @@ class LeasedInstances:
 
     # The lease, as its thread reports it.
 
-    def note_renewed(self, deadline: float) -> None:
+    def mark_renewed(self, deadline: float) -> None:
         if self._lost.done():
             return
         self._deadline = deadline
@@ -174,11 +174,11 @@ class LeasedInstances:
             self._timer.cancel()
         left = self._deadline - boottime()
         if left <= 0:
-            self.note_lost(TOO_LATE)
+            self.mark_lost(TOO_LATE)
         else:
             self._timer = asyncio.get_running_loop().call_later(left, self._watch)
 
-    def note_lead(self, leads: bool) -> None:
+    def mark_lead(self, leads: bool) -> None:
         if leads and self._lost.done():
             return
         log.info("this program leads from now on" if leads else "this program does not lead any more")
@@ -186,13 +186,13 @@ class LeasedInstances:
         then.clear()
         now.set()
 
-    def note_lost(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         if not self._lost.done():
             self._lost.set_result(reason)
         if self._lease is not None:
             self._lease.abandon()
         if self._leads.is_set():
-            self.note_lead(False)
+            self.mark_lead(False)
 
     async def lost(self) -> str:
         return await asyncio.shield(self._lost)

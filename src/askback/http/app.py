@@ -113,7 +113,7 @@ def application(
         entrance=entrance,
         failures=failures,
         pages=pages,
-        note_use=context.token_uses.note,
+        record_use=context.token_uses.record,
     )
     return SafeHeaders(Origins(gate, frozenset(origins)))
 

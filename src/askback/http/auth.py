@@ -147,7 +147,7 @@ class Gate:
         entrance: Entrance,
         failures: FailedSignIns,
         pages: SignInPages,
-        note_use: Callable[[str, Channel], None],
+        record_use: Callable[[str, Channel], None],
     ) -> None:
         self._app = app
         self._find = find
@@ -158,7 +158,7 @@ class Gate:
         self._entrance = entrance
         self._failures = failures
         self._pages = pages
-        self._note_use = note_use
+        self._record_use = record_use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
@@ -187,7 +187,7 @@ class Gate:
         if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
             return _forbidden(reason)
         if grant.link is None:
-            self._note_use(grant.token_digest, _channel(grant, scope["path"], headers))
+            self._record_use(grant.token_digest, _channel(grant, scope["path"], headers))
         scope["grant"] = grant
         # A stream may last for days and a body for minutes, and the token may be revoked in that time.
         scope["still_valid"] = lambda: self._grant(scope, headers) is not None

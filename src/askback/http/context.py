@@ -162,7 +162,7 @@ class Context:
     async def _path(self, upload_id: str) -> Path:
         return await self.pools.files.run(self.uploads.path, upload_id, self.uploads_of)
 
-    async def note_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
+    async def record_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
         """Record which uploads the run uses: they are deleted with it."""
         if uploaded:
             await self.pools.files.run(self.uploads.record_use, uploaded, run.id, admitted=True)
@@ -248,15 +248,15 @@ class AuditTrail:
     store: Store
     clock: Callable[[], datetime]
 
-    async def note(self, by: Actor, action: Action, what: Changed) -> None:
+    async def record(self, by: Actor, action: Action, what: Changed) -> None:
         about = {"run_id": what.run_id, "interaction_id": what.interaction_id, "object": what.object}
         await self.store.record(audit_entry(by, action, self.clock(), **about))
 
-    async def note_request(self, request: Request, action: Action | None) -> None:
+    async def record_request(self, request: Request, action: Action | None) -> None:
         """Add the entry of a request whose handler has succeeded."""
         what: Changed | None = request.scope.pop(_CHANGED, None)
         if what is None:
             return
         if action is None or action.with_run:
             raise RuntimeError(f"{request.method} {request.url.path} does not declare what it writes")
-        await self.note(actor_of(request), action, what)
+        await self.record(actor_of(request), action, what)

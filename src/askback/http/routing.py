@@ -196,7 +196,7 @@ def route(operation: Operation) -> Route:
         else:
             async with context.body_memory.read(request, operation.body, context.pools.parsing) as body:
                 result = await operation.handler(request, context, body=body, **given)
-        await context.audit.note_request(request, operation.action)
+        await context.audit.record_request(request, operation.action)
         if isinstance(result, Response):
             return result
         return Response(status_code=operation.status) if result is None else json_response(result, operation.status)

@@ -185,9 +185,9 @@ class SignIn:
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         made = await asyncio.to_thread(make, grant, invited=invited)
         by = Caller(name=grant.name, via=Channel.PAGE, address=address_of(scope))
-        await self.audit.note(by, Action.SESSION_START, Changed(object=made.id))
+        await self.audit.record(by, Action.SESSION_START, Changed(object=made.id))
         if made.displaced:
-            await self.audit.note(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))
+            await self.audit.record(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))
         response = self.pages.signed_in(scope, target)
         # A phone ends its browser often, and forgets a cookie without an age.
         age = round(self.sessions.device.max_age.total_seconds()) if invited else None

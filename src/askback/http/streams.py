@@ -91,7 +91,7 @@ class Streams:
         finally:
             self._open[token_name] -= 1
 
-    def note_sent(self, batch: Sequence[Any]) -> None:
+    def record_sent(self, batch: Sequence[Any]) -> None:
         """A batch was written to a client. History is not measured: nobody waited for it."""
         if isinstance(batch, EventPage) and batch.committed_at is not None:
             self.measure_lag(time.monotonic() - batch.committed_at)
@@ -205,7 +205,7 @@ class EventStream(Response):
                     return
                 if not write(piece):
                     await send(_chunk(piece))
-            self._streams.note_sent(events)
+            self._streams.record_sent(events)
 
     async def _beat(self, send: Send) -> None:
         """Heartbeats, so that no proxy or client considers a quiet stream lost."""

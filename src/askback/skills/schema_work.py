@@ -79,9 +79,9 @@ class _References:
         self._anchors: dict[str, list[Node]] = {}
         self._lookups = 0
         for _, node in _mappings(document):
-            self._note(node)
+            self._register(node)
 
-    def _note(self, node: Node) -> None:
+    def _register(self, node: Node) -> None:
         for word in ("$anchor", "$dynamicAnchor"):
             if isinstance(node.get(word), str):
                 self._anchors.setdefault(node[word], []).append(node)
@@ -278,10 +278,10 @@ class _Applied:
         self._inside: dict[str | int, dict[int, int]] = {}
         self._known: dict[str | int, Counts] = {}
         for index, count in counts.items():
-            self._note(schemas[index], count)
+            self._add_schema(schemas[index], count)
         self.every = {True: tuple(self.any_property.items()), False: tuple(self.any_item.items())}
 
-    def _note(self, schema: _Schema, count: int) -> None:
+    def _add_schema(self, schema: _Schema, count: int) -> None:
         for inner in schema.any_property:
             _add(self.any_property, inner, count)
         for inner in schema.any_item:

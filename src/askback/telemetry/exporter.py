@@ -74,7 +74,7 @@ class Exporter:
         self._failing = False
         self._is_told = False
         self._thread: threading.Thread | None = None
-        self._messages = _Messages(self._note_failure)
+        self._messages = _Messages(self._record_failure)
         self._reason = "unknown reason"
 
     def observe(self, seen: Observation) -> None:
@@ -156,7 +156,7 @@ class Exporter:
         self._failing = self._is_told = not sent
         return sent
 
-    def _note_failure(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         """An attempt failed; the exporter may try again. The first message has the cause, later ones are about retries."""
         if not self._failing:
             self._reason = reason

@@ -99,7 +99,7 @@ def _without_end_of_lease() -> None:
     """A worker whose lease is over goes on, and so do its engines."""
     from askback.cluster.leased import LeasedInstances
 
-    LeasedInstances.note_lost = lambda *_: None  # type: ignore[method-assign]
+    LeasedInstances.mark_lost = lambda *_: None  # type: ignore[method-assign]
     Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
 
 

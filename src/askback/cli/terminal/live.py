@@ -134,10 +134,10 @@ class Live(Plain):
         self._waits, self._deadline = True, deadline
 
     def event(self, event: Event) -> None:
-        self._note(event)
+        self._record(event)
         super().event(event)
 
-    def _note(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         match event.type:
             case EventType.INTERACTION_ASKED:
                 self.wait_until(None)

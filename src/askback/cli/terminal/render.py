@@ -63,7 +63,7 @@ def line(run: Run) -> str:
     age = f"{duration(_since(run.created_at))} ago"
     return (
         f"{_SIGNS[run.state]} {printable(run.id)}  {run.state:<12} {one_line(run.skill, 24):<24} "
-        f"{one_line(run.engine, 10):<10} {age:<16} {_note(run)}"
+        f"{one_line(run.engine, 10):<10} {age:<16} {_about(run)}"
     ).rstrip()
 
 
@@ -83,7 +83,7 @@ def table(runs: Sequence[Run], width: int) -> list[str]:
 
 def _cells(run: Run) -> tuple[str, ...]:
     skill, engine = one_line(run.skill, 16), one_line(run.engine, 10)
-    return printable(run.id), run.state, skill, engine, _age(run.created_at), _note(run)
+    return printable(run.id), run.state, skill, engine, _age(run.created_at), _about(run)
 
 
 def _age(moment: datetime) -> str:
@@ -92,7 +92,7 @@ def _age(moment: datetime) -> str:
     return f"{number} {unit}"
 
 
-def _note(run: Run) -> str:
+def _about(run: Run) -> str:
     """The input in one line, then the pending question or the error."""
     parts = [one_line(run.summary or "", 60)]
     if run.pending_interaction is not None:

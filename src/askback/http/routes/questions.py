@@ -65,7 +65,7 @@ async def reply(request: Request, context: Context, *, run_id: str, body: Reply)
     _, files = await context.files_of({"answer": body.response})
     if "answer" in files:
         run = await context.service.reply_with_file(run_id, files["answer"], body.interaction_id, by=actor_of(request))
-        await context.note_use(files.values(), run)
+        await context.record_use(files.values(), run)
     else:
         run = await context.service.reply(run_id, body.response, body.interaction_id, by=actor_of(request))
     return context.run(run)
@@ -232,7 +232,7 @@ async def linked_file(request: Request, context: Context, *, link: str) -> quest
     except AskbackError:
         await context.pools.files.run(context.uploads.discard, kept.upload_id, admitted=True)
         raise
-    await context.note_use([file], run)
+    await context.record_use([file], run)
     return await _answered(context, held)
 
 

@@ -91,7 +91,7 @@ async def create_run(
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers, request.scope["grant"], actor_of(request))
     run = await context.service.submit(submission)
-    await context.note_use(submission.uploaded, run)
+    await context.record_use(submission.uploaded, run)
     return json_response(context.run(run), HTTPStatus.CREATED, {"Location": f"/v1/runs/{run.id}"})
 
 

@@ -65,7 +65,9 @@ class BotApi:
         given = {name: value for name, value in parameters.items() if value is not None}
         timeout = httpx.Timeout(_TIMEOUT_SEC + waits_sec, connect=_CONNECT_SEC)
         try:
-            response = await self._open_client().post(f"{self.url}/bot{self.token}/{method}", json=given, timeout=timeout)
+            response = await self._open_client().post(
+                f"{self.url}/bot{self.token}/{method}", json=given, timeout=timeout
+            )
             document = response.json()
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise Unreachable(why_failed(error)) from None
