@@ -1,4 +1,5 @@
 """The ACP agent: a thin client of a server, driven by an editor or a chat bridge over stdio. The runs outlive it.
 
-Does not decide anything: it uses the API through the client. Start with `agent`.
+Owns the protocol: sessions, slash commands, questions as forms or messages. Decides nothing about runs, and reaches them
+through the client alone. Start with `agent`.
 """

@@ -32,7 +32,7 @@ from askback.acp.conversation import CANCELLED, Conversation, RunChoices
 from askback.acp.sessions import Session, is_id, new_id, replayed
 from askback.acp.stdio import INVALID_REQUEST, LineTransport, stdio_streams
 from askback.acp.updates import agent_message
-from askback.client import AsyncClient, CallFailed, NotFound, SkillDetails
+from askback.client import AsyncClient, CallFailed, NotFound
 
 _FAILED = -32603
 _NOT_FOUND = -32002
@@ -137,7 +137,9 @@ class AskbackAgent:
         with suppress(CallFailed, ConnectionError):
             for name in names:
                 with suppress(NotFound):
-                    offered.append(_command(await session.client.skill(name)))
+                    skill = await session.client.skill(name)
+                    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=commands.hint(skill)))
+                    offered.append(AvailableCommand(name=skill.id, description=commands.about(skill), input=hint))
             if commands.CANCEL not in names:
                 about = "Cancel the run that waits for an answer."
                 offered.append(AvailableCommand(name=commands.CANCEL, description=about))
@@ -146,7 +148,9 @@ class AskbackAgent:
     # Prompts.
 
     async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
-        session = self._session(session_id)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RequestError(_NOT_FOUND, f"session {session_id[:80]!r} is not open; load it, or create one")
         if session.work is not None:
             problem = "another prompt is in progress; wait until it ends, or cancel it"
             raise RequestError(INVALID_REQUEST, problem)
@@ -180,12 +184,6 @@ class AskbackAgent:
         assert self._peer is not None
         return self._peer
 
-    def _session(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise RequestError(_NOT_FOUND, f"session {session_id[:80]!r} is not open; load it, or create one")
-        return session
-
     @contextmanager
     def _errors_sent(self) -> Iterator[None]:
         """Send the errors of the server as errors of the protocol."""
@@ -194,11 +192,6 @@ class AskbackAgent:
                 yield
         except ServerFailed as failed:
             raise RequestError(_FAILED, failed.message, {"code": failed.code}) from None
-
-
-def _command(skill: SkillDetails) -> AvailableCommand:
-    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=commands.hint(skill)))
-    return AvailableCommand(name=skill.id, description=commands.about(skill), input=hint)
 
 
 def _text(blocks: Sequence[Any]) -> str:

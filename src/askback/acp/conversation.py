@@ -62,7 +62,7 @@ class Conversation:
         if run is None or run.state.final:
             started = await self._start(text)
             return END_TURN if started is None else await self._follow(started.id)
-        if _is_cancel(text):
+        if commands.read_command(text) == commands.Command(name=commands.CANCEL, rest=""):
             await self.cancel()
         elif run.pending_interaction is not None:
             if not await self._answer(run, text):
@@ -226,11 +226,6 @@ class Conversation:
 
     async def _send(self, update: SessionUpdate) -> None:
         await self._peer.session_update(self._session.id, update)
-
-
-def _is_cancel(text: str) -> bool:
-    command = commands.read_command(text)
-    return command is not None and command.name == commands.CANCEL and not command.rest
 
 
 async def _next(events: AsyncGenerator[Event, None]) -> Event | None:

@@ -100,14 +100,10 @@ class _LazyGroup(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            raise click.UsageError(_unknown(args[0]), ctx)
+            near = nearest(args[0], _COMMANDS)
+            hint = f"did you mean '{near}'?" if near else f"known: {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"command {args[0]!r} is unknown; {hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def _unknown(name: str) -> str:
-    near = nearest(name, _COMMANDS)
-    hint = f"did you mean '{near}'?" if near else f"known: {', '.join(_COMMANDS)}"
-    return f"command {name!r} is unknown; {hint}"
 
 
 @click.command(

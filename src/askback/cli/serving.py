@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import ipaddress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from askback.app import App
     from askback.http.protocol import Connections
     from askback.settings.sections import LogSettings
 
@@ -36,14 +38,28 @@ _CHATTY = ("httpx", "httpcore", "mcp", "uvicorn")
 """They log addresses and ids of sessions, which may be secret, and every step of a connection."""
 
 
-def raise_file_limit() -> int:
-    """Raise the limit of open files to what the system allows, up to a maximum. Returns the limit."""
+def prepare_process() -> int:
+    """Set this process up for many connections. Returns the limit of open files, which is raised to what is allowed."""
+    from askback.http.protocol import AcceptFaults
+    from askback.process.isolation import release_large_blocks
+
+    release_large_blocks()
+    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return _MAX_FILES if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+async def recover(app: App) -> None:
+    """Warn of programs with other settings, and restart the runs of programs that have died."""
+    from askback.cluster.instances import disagreements
+
+    for message in await disagreements(app.instances):
+        logging.getLogger("askback").warning("%s", message)
+    await app.recovery.restart_all()
 
 
 def start_garbage_collection() -> None:
@@ -126,14 +142,10 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         listening.close()
         why = "it is not a valid host name" if isinstance(error, UnicodeError) else error.strerror
-        message = f"cannot listen on {host}:{port}: {why}; choose another with {_option_to_change(error)}"
+        of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+        message = f"cannot listen on {host}:{port}: {why}; choose another with {'--host' if of_host else '--port'}"
         raise Unavailable(RefusalCode.PORT_UNUSABLE, message) from None
     return listening
-
-
-def _option_to_change(error: OSError | UnicodeError) -> str:
-    of_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
-    return "--host" if of_host else "--port"
 
 
 def url_of(host: str, port: int) -> str:
@@ -187,7 +199,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_log(settings: LogSettings) -> None:
-    """Send the log of this process to standard error. Other packages log nothing below `info`."""
+    """Send the log of this process to standard error, and warn of unknown variables. Other packages log nothing below `info`."""
+    from askback.settings.files import unknown_variables
+
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
@@ -197,6 +211,8 @@ def configure_log(settings: LogSettings) -> None:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in ("uvicorn.error", "uvicorn.asgi"):
         logging.getLogger(name).addFilter(_rename)
+    for message in unknown_variables():
+        logging.getLogger("askback").warning("%s", message)
 
 
 def _rename(record: logging.LogRecord) -> bool:

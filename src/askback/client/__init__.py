@@ -6,7 +6,8 @@
         if run.pending_interaction:
             client.reply(run.id, run.pending_interaction.interaction_id, "relaxed")
 
-Imports only `core` and `wire`.
+Imports only `core` and `wire`: it is also distributed without the server. Start with `calls`, which lists every call; the
+two clients send them.
 """
 
 from askback.client.async_client import AsyncClient

@@ -46,10 +46,17 @@ def connection(
     url: str, token: str | None, timeout_sec: float, further: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The arguments of the httpx client. Raises `httpx.InvalidURL` for a port that cannot exist."""
-    _check_port(url)
+    port = httpx.URL(url).port
+    # httpx accepts any number, and raises an `OverflowError` at the first request.
+    if port is not None and not 0 < port < 65_536:
+        raise httpx.InvalidURL(f"there is no port {port}; ports are 1 to 65535")
     headers = {"User-Agent": f"askback/{__version__}", **(further or {})}
     if token and token.strip():
-        headers["Authorization"] = f"Bearer {_sendable(token)}"
+        text = token.strip()
+        # The error of httpx would contain the token.
+        if not text.isascii() or not text.isprintable():
+            raise TokenUnusable
+        headers["Authorization"] = f"Bearer {text}"
     return {
         "base_url": url,
         "headers": headers,
@@ -57,14 +64,6 @@ def connection(
         # A proxy cannot reach a server on this machine.
         "trust_env": not _is_local(url),
     }
-
-
-def _sendable(token: str) -> str:
-    """Without surrounding whitespace. Raises here, because the error of httpx would contain the token."""
-    text = token.strip()
-    if not text.isascii() or not text.isprintable():
-        raise TokenUnusable
-    return text
 
 
 def stream_timeout(timeout_sec: float) -> httpx.Timeout:
@@ -191,13 +190,6 @@ def written(target: Path) -> Iterator[Any]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _check_port(url: str) -> None:
-    """httpx accepts any number, and raises an `OverflowError` at the first request."""
-    port = httpx.URL(url).port
-    if port is not None and not 0 < port < 65_536:
-        raise httpx.InvalidURL(f"there is no port {port}; ports are 1 to 65535")
 
 
 def _is_local(url: str) -> bool:

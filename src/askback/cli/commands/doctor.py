@@ -39,11 +39,7 @@ class Finding:
     warning: bool = False
 
 
-@click.command(
-    "doctor",
-    cls=Command,
-    examples=("askback doctor",),
-)
+@click.command("doctor", cls=Command, examples=("askback doctor",))
 @options.common
 async def command(settings: Settings, as_json: bool) -> int:
     """Check the database, the disk, the sandbox, the limits and the engines. Exit code 1 if something is wrong."""

@@ -13,8 +13,7 @@ import click
 from askback.cli import exit_codes, options, output
 from askback.cli.connection import check_url, find, server_options
 from askback.cli.help import Command, Group
-from askback.cli.mcp_clients import CLIENTS, NAME, McpClient, command_line
-from askback.cli.mcp_config_file import ConfigFile, entry_text
+from askback.cli.mcp_config import CLIENTS, NAME, ConfigFile, McpClient, command_line, entry_text
 
 if TYPE_CHECKING:
     from askback.settings.model import Settings
@@ -110,7 +109,7 @@ def install(
         return exit_codes.FAILED
     backup = config.write(wanted)
     done = "replaced the entry of askback in" if present else "added askback to"
-    message = f"{done} {path}{_kept(backup)}; restart {client}, and keep a server running: askback serve"
+    message = f"{done} {path}{_about_backup(backup)}; restart {client}, and keep a server running: askback serve"
     document = {**shown, "written": True, "present": present, "backup": backup and str(backup)}
     return _report(message, document, as_json=as_json)
 
@@ -135,7 +134,7 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
         output.to_stderr(_NOTHING)
         return exit_codes.FAILED
     backup = config.write(wanted)
-    message = f"removed askback from {path}{_kept(backup)}; restart {client}"
+    message = f"removed askback from {path}{_about_backup(backup)}; restart {client}"
     return _report(message, {**shown, "removed": True, "backup": backup and str(backup)}, as_json=as_json)
 
 
@@ -198,7 +197,7 @@ def _report(message: str, document: dict[str, Any], *, as_json: bool) -> int:
     return 0
 
 
-def _kept(backup: Path | None) -> str:
+def _about_backup(backup: Path | None) -> str:
     return "" if backup is None else f" (the old file is {backup})"
 
 

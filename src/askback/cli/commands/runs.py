@@ -70,11 +70,7 @@ async def runs_command(
     return 0
 
 
-@click.command(
-    "show",
-    cls=Command,
-    examples=("askback show 1m7g                    # the start of an id is enough",),
-)
+@click.command("show", cls=Command, examples=("askback show 1m7g                    # the start of an id is enough",))
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 async def show_command(runs: Runs, as_json: bool, run: str) -> int:
@@ -112,11 +108,7 @@ async def _artifacts(runs: Runs, run_id: str) -> list[Artifact] | str:
         return error.message
 
 
-@click.command(
-    "watch",
-    cls=Command,
-    examples=("askback watch 1m7g",),
-)
+@click.command("watch", cls=Command, examples=("askback watch 1m7g",))
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 async def watch_command(runs: Runs, as_json: bool, run: str) -> int:
@@ -173,12 +165,7 @@ async def _show_event(runs: Runs, event: Event, display: Display) -> None:
 
 
 @click.command(
-    "inbox",
-    cls=Command,
-    examples=(
-        "askback inbox",
-        "askback inbox --url https://askback.example --token TOKEN",
-    ),
+    "inbox", cls=Command, examples=("askback inbox", "askback inbox --url https://askback.example --token TOKEN")
 )
 @options.label("Only questions of runs with this label; repeatable: runs that have all of them.")
 @on_runs
@@ -192,11 +179,7 @@ async def inbox_command(runs: Runs, as_json: bool, label: tuple[str, ...]) -> in
     return output.print_list(questions, render.inbox_entry, as_json=as_json, indent=None, empty=empty)
 
 
-@click.command(
-    "cancel",
-    cls=Command,
-    examples=("askback cancel 1m7g",),
-)
+@click.command("cancel", cls=Command, examples=("askback cancel 1m7g",))
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_open_run)
 @on_runs
 async def cancel_command(runs: Runs, as_json: bool, run: str) -> int:
@@ -211,11 +194,7 @@ async def cancel_command(runs: Runs, as_json: bool, run: str) -> int:
     return output.print_done(plain(found), message, as_json=as_json)
 
 
-@click.command(
-    "delete",
-    cls=Command,
-    examples=("askback delete 1m7g",),
-)
+@click.command("delete", cls=Command, examples=("askback delete 1m7g",))
 @click.argument("run", cls=options.RunArgument, shell_complete=complete_run)
 @on_runs
 async def delete_command(runs: Runs, as_json: bool, run: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +22,8 @@ from askback.cli.serving import (
     listen,
     loopback_for,
     make_server,
-    raise_file_limit,
+    prepare_process,
+    recover,
     start_garbage_collection,
     url_of,
 )
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from askback.app.server import WebServer
     from askback.cluster.instances import Role
     from askback.settings.model import Settings
-
-log = logging.getLogger("askback")
 
 
 @click.command(
@@ -64,7 +62,6 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     from askback.app.opening import check_database
     from askback.cli.exit_codes import run_async
     from askback.cluster.instances import Role
-    from askback.settings.files import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
@@ -75,27 +72,19 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
     configure_log(settings.log)
-    for message in unknown_variables():
-        log.warning("%s", message)
     return run_async(_serve(settings, role, as_json=as_json))
 
 
 async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     from askback.app import opened
     from askback.app.server import web_server
-    from askback.cluster.instances import disagreements
-    from askback.http.protocol import AcceptFaults, Connections
-    from askback.process.isolation import release_large_blocks
+    from askback.http.protocol import Connections
 
-    release_large_blocks()
-    open_files = raise_file_limit()
-    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
+    open_files = prepare_process()
     listening = listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, role=role) as app:
-        for message in await disagreements(app.instances):
-            log.warning("%s", message)
-        await app.recovery.restart_all()
+        await recover(app)
         web = web_server(app, port)
         # Engines and the database need open files, too.
         max_total = open_files // 2

@@ -45,22 +45,27 @@ def config_command(settings: Settings, as_json: bool, key: str | None) -> int:
     variables are masked.
     """
     settings = _with_engine(settings, key or "")
-    shown = [(path, value) for path, value in _values(settings) if key is None or _below(path, key)]
+    every = {".".join(path): (path, value) for path, value in _values(settings)}
+    shown = {name: each for name, each in every.items() if key is None or f"{name}.".startswith(f"{key}.")}
     if not shown:
         raise Invalid(RefusalCode.SETTINGS_INVALID, _unknown(settings, key or ""))
     if as_json:
-        listed = [_entry(path, value, settings.origin(path)) for path, value in shown]
+        origins = {name: settings.origin(path) for name, (path, _) in shown.items()}
+        listed = [
+            {"key": name, "value": value, "source": origins[name].source, "name": origins[name].name}
+            for name, (_, value) in shown.items()
+        ]
         output.print_json({"files": [str(path) for path in settings.sources], "settings": listed})
         return 0
     import json
 
-    width = max(len(".".join(path)) for path, _ in shown)
-    for path, value in shown:
+    width = max(map(len, shown))
+    for name, (path, value) in shown.items():
         text = "-" if value is None else json.dumps(value, ensure_ascii=False)
         if value is not None and (unit := settings.unit(path)):
             text = f"{text.removesuffix('.0')} {unit}"
         where = _described(settings.origin(path))
-        output.print_line(f"{printable('.'.join(path)):<{width}}  {printable(text)}  · {printable(where)}")
+        output.print_line(f"{printable(name):<{width}}  {printable(text)}  · {printable(where)}")
     return 0
 
 
@@ -139,18 +144,10 @@ def _masked_words(words: list[str]) -> list[str]:
     return masked
 
 
-def _below(path: Key, key: str) -> bool:
-    return f"{'.'.join(path)}.".startswith(f"{key}.")
-
-
 def _unknown(settings: Settings, key: str) -> str:
     known = {".".join(path[:length]) for path, _ in _values(settings) for length in range(1, len(path) + 1)}
     near = nearest(key, sorted(known))
     return f"there is no setting '{key}'; " + (f"did you mean '{near}'?" if near else "'askback config' lists all")
-
-
-def _entry(path: Key, value: Any, origin: Origin) -> dict[str, Any]:
-    return {"key": ".".join(path), "value": value, "source": origin.source, "name": origin.name}
 
 
 def _described(origin: Origin) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,15 @@ import click
 from askback.cli import options, output
 from askback.cli.help import Command
 from askback.cli.runs import on_runs
-from askback.cli.serving import configure_log, listen, make_server, raise_file_limit, start_garbage_collection, url_of
+from askback.cli.serving import (
+    configure_log,
+    listen,
+    make_server,
+    prepare_process,
+    recover,
+    start_garbage_collection,
+    url_of,
+)
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
     from askback.settings.model import Settings
     from askback.wire.server import Worker, WorkerEngine
     from askback.worker.membership import Draining
-
-log = logging.getLogger("askback")
 
 _MAX_CONNECTIONS = 64
 _GRACE_SEC = 1.0
@@ -76,7 +81,6 @@ def worker_command(
     from askback.cli.exit_codes import run_async
     from askback.cluster.instances import Role
     from askback.core.labels import read_labels
-    from askback.settings.files import unknown_variables
 
     if host == "":
         raise click.UsageError("--host is empty; name an address, such as 127.0.0.1")
@@ -94,26 +98,19 @@ def worker_command(
     worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"worker": worker} | ({} if slots is None else {"slots": slots}))
     configure_log(settings.log)
-    for message in unknown_variables():
-        log.warning("%s", message)
     return run_async(_work(settings, as_json=as_json))
 
 
 async def _work(settings: Settings, *, as_json: bool) -> int:
     from askback.app import opened
     from askback.app.server import worker_site
-    from askback.cluster.instances import Role, disagreements
-    from askback.http.protocol import AcceptFaults, Connections
-    from askback.process.isolation import release_large_blocks
+    from askback.cluster.instances import Role
+    from askback.http.protocol import Connections
 
-    release_large_blocks()
-    raise_file_limit()
-    asyncio.get_running_loop().set_exception_handler(AcceptFaults())
+    prepare_process()
     listening = listen(settings.worker.host, settings.worker.port)
     async with opened(settings, role=Role.WORKER) as app:
-        for message in await disagreements(app.instances):
-            log.warning("%s", message)
-        await app.recovery.restart_all()
+        await recover(app)
         site = worker_site(app)
         connections = Connections(max_unauthenticated=_MAX_CONNECTIONS // 2, max_total=_MAX_CONNECTIONS)
         server = make_server(site.application, connections, grace_sec=_GRACE_SEC)

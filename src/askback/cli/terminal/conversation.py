@@ -199,9 +199,9 @@ class Conversation:
         Otherwise the first cancels the run, the second kills its engine, the third leaves at once.
         """
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[object]] = set()
 
-        def start(work: Coroutine[Any, Any, None]) -> None:
+        def start(work: Coroutine[Any, Any, object]) -> None:
             tasks.add(loop.create_task(work))
 
         def interrupt() -> None:
@@ -215,7 +215,7 @@ class Conversation:
                 self._display.write("  canceling the run … (Ctrl-C again kills the engine)")
                 start(self._cancel())
             elif self.interrupts == 2:
-                start(self._kill())
+                start(Tree(mark=self._run_id).end(grace_sec=0))
             elif this is not None:
                 this.cancel()
 
@@ -232,9 +232,6 @@ class Conversation:
             await self._app.service.cancel(self._run_id, by=system_user())
         except Conflict as error:
             self._display.write(f"  {error.message}")
-
-    async def _kill(self) -> None:
-        await Tree(mark=self._run_id).end(grace_sec=0)
 
 
 class _NobodyHere(Exception):
@@ -256,7 +253,12 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
     shown = wire.Run.of(run)
     document = plain(shown)
     if not run.state.final:
-        display.write(f"… {_next_step(run)}" if kept else "… the run was not finished, and its files are not kept")
+        step = f"run {run.id} is {run.state}; continue it with: askback run --continue {run.id}"
+        if not kept:
+            step = "the run was not finished, and its files are not kept"
+        elif run.state is RunState.WAITING_USER:
+            step = question.how_to_answer(run.id, run.pending_interaction)
+        display.write(f"… {step}")
         return Ending(run=run, exit_code=exit_codes.WAITING, document=document)
     result = wire.Result.of(await app.service.result(run.id))
     folder = app.workspaces.of(run.id).engine_cwd(run.workdir) / ARTIFACTS_DIR if kept else Path(ARTIFACTS_DIR)
@@ -271,12 +273,6 @@ async def conclude(app: App, run: Run, display: Display, *, interrupted: bool, k
     canceled = exit_codes.INTERRUPTED if interrupted else exit_codes.FAILED
     code = {RunState.SUCCEEDED: 0, RunState.FAILED: exit_codes.FAILED}.get(run.state, canceled)
     return Ending(run=run, exit_code=code, document=document)
-
-
-def _next_step(run: Run) -> str:
-    if run.state is not RunState.WAITING_USER:
-        return f"run {run.id} is {run.state}; continue it with: askback run --continue {run.id}"
-    return question.how_to_answer(run.id, run.pending_interaction)
 
 
 def print_result(ending: Ending, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
 from askback.cli import output
 from askback.core.events import Event, EventType
@@ -24,28 +24,8 @@ if TYPE_CHECKING:
 _HIDDEN_BLOCKS = ("ask_user", MARKER, "<ASK_USER_YAML>")
 
 
-class Display(Protocol):
-    def event(self, event: Event) -> None: ...
-
-    def write(self, text: str) -> None: ...
-
-    def wait_until(self, deadline: datetime | None) -> None:
-        """The run waits for an answer that is given elsewhere."""
-        ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def __enter__(self) -> Display: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class Silent:
-    """For `--json`: only the result is printed."""
+class Display:
+    """Shows nothing, for `--json`: only the result is printed. The other displays add what they show."""
 
     def event(self, event: Event) -> None:
         pass
@@ -54,7 +34,7 @@ class Silent:
         pass
 
     def wait_until(self, deadline: datetime | None) -> None:
-        pass
+        """The run waits for an answer that is given elsewhere."""
 
     def pause(self) -> None:
         pass
@@ -62,16 +42,17 @@ class Silent:
     def resume(self) -> None:
         pass
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> Self:
+        self.resume()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        pass
+        self.pause()
 
 
-class Plain(Silent):
+class Plain(Display):
     """For a pipe or a log: lines only."""
 
     def event(self, event: Event) -> None:
@@ -111,33 +92,34 @@ class Live(Plain):
     def _render(self) -> Any:
         from rich.text import Text
 
-        parts = self._parts_waiting() if self._waits else self._parts_working()
-        self._spinner.update(text=Text(output.ascii_fallback(" · ".join(parts)), style="dim"))
+        self._spinner.update(text=Text(output.ascii_fallback(" · ".join(self._parts())), style="dim"))
         line = self._spinner.render(self._console.get_time())
         # The spinner builds a new text each time, without these attributes.
         if isinstance(line, Text):
             line.no_wrap, line.overflow = True, "ellipsis"
         return line
 
-    def _parts_working(self) -> list[str]:
-        parts = [duration(time.monotonic() - self._started), self._doing]
+    def _parts(self) -> Iterator[str]:
+        if self._waits:
+            yield "waits for an answer"
+            if self._deadline is not None:
+                yield time_left((self._deadline - datetime.now(UTC)).total_seconds())
+            return
         if self._turn:
-            parts.insert(0, f"turn {self._turn}")
-        return [*parts, count(self._tokens, "token")] if self._tokens else parts
-
-    def _parts_waiting(self) -> list[str]:
-        if self._deadline is None:
-            return ["waits for an answer"]
-        return ["waits for an answer", time_left((self._deadline - datetime.now(UTC)).total_seconds())]
+            yield f"turn {self._turn}"
+        yield duration(time.monotonic() - self._started)
+        yield self._doing
+        if self._tokens:
+            yield count(self._tokens, "token")
 
     def wait_until(self, deadline: datetime | None) -> None:
         self._waits, self._deadline = True, deadline
 
     def event(self, event: Event) -> None:
-        self._record(event)
+        self._update_status(event)
         super().event(event)
 
-    def _record(self, event: Event) -> None:
+    def _update_status(self, event: Event) -> None:
         match event.type:
             case EventType.INTERACTION_ASKED:
                 self.wait_until(None)
@@ -157,11 +139,10 @@ class Live(Plain):
     def write(self, text: str) -> None:
         from rich.text import Text
 
+        style = output.STYLES.get(text.lstrip()[:1], "")
         with suppress(OSError):
-            self._console.print(
-                Text(output.wrapped(text, output.columns(sys.stderr) or self._console.width), style=_style(text)),
-                soft_wrap=True,
-            )
+            width = output.columns(sys.stderr) or self._console.width
+            self._console.print(Text(output.wrapped(text, width), style=style), soft_wrap=True)
 
     def pause(self) -> None:
         with suppress(OSError):
@@ -171,15 +152,6 @@ class Live(Plain):
         with suppress(OSError):
             self._live.start()
 
-    def __enter__(self) -> Live:
-        self.resume()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.pause()
-
 
 def time_left(seconds: float) -> str:
     """As a countdown: `14:26 left`."""
@@ -188,11 +160,6 @@ def time_left(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d} left" if hours else f"{minutes}:{rest:02d} left"
-
-
-def _style(line: str) -> str:
-    """The style of a line, by its first character."""
-    return output.STYLES.get(line.lstrip()[:1], "")
 
 
 def lines(event: Event) -> list[str]:
@@ -229,7 +196,7 @@ def _message(text: str) -> list[str]:
 
 def choose(*, as_json: bool) -> Display:
     if as_json:
-        return Silent()
+        return Display()
     return Live() if sys.stderr.isatty() else Plain()
 
 

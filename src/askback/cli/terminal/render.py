@@ -83,13 +83,8 @@ def table(runs: Sequence[Run], width: int) -> list[str]:
 
 def _cells(run: Run) -> tuple[str, ...]:
     skill, engine = one_line(run.skill, 16), one_line(run.engine, 10)
-    return printable(run.id), run.state, skill, engine, _age(run.created_at), _about(run)
-
-
-def _age(moment: datetime) -> str:
-    """In its largest unit: `5 d`."""
-    number, unit = units_of(_since(moment))[0]
-    return f"{number} {unit}"
+    number, unit = units_of(_since(run.created_at))[0]
+    return printable(run.id), run.state, skill, engine, f"{number} {unit}", _about(run)
 
 
 def _about(run: Run) -> str:
@@ -122,8 +117,9 @@ def page(
     if run.interactive_profile.kind is not ProfileKind.RESUMABLE:
         yield f"  waits    {run.interactive_profile.kind}: {one_line(run.interactive_profile.reason, 120)}"
     yield f"  turn     {run.attempt_number}"
-    if run.held_process is not None:
-        yield f"  process  {run.held_process.pid} is kept, with its slot{_held_until(run.held_process.until)}"
+    if (held := run.held_process) is not None:
+        until = f" until {_time(held.until)}{_until(held.until)}" if held.until is not None else ", and is ending"
+        yield f"  process  {held.pid} is kept, with its slot{until}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
     if run.canceled_by is not None:
         yield f"  canceled by {who(run.canceled_by)}"
@@ -214,10 +210,6 @@ def question(run_id: str, interaction: Interaction, deadline: datetime | None) -
         yield f"    {letters}{next((words for sign, words in default.items() if sign in letters), '')}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: {reply_command(run_id, asked)}"
-
-
-def _held_until(deadline: datetime | None) -> str:
-    return f" until {_time(deadline)}{_until(deadline)}" if deadline is not None else ", and is ending"
 
 
 def _until(deadline: datetime | None) -> str:

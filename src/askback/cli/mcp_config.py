@@ -1,4 +1,7 @@
-"""The configuration file of one MCP client: its entry for Askback is added, replaced or removed, and the rest stays."""
+"""The MCP clients that Askback can be added to, and their configuration files.
+
+The entry for Askback is added, replaced or removed. Everything else in a file stays.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,141 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from askback.cli.exit_codes import FAILED, CommandFailed
-from askback.cli.mcp_clients import NAME, McpClient
 
-_KEPT = ".before-askback"
+NAME = "askback"
+_TOOL_TIMEOUT_SEC = 60
+"""Every call returns within 45 s."""
+_START_TIMEOUT_SEC = 60
+"""A start takes a second or two, and longer on a busy machine."""
+_TOKEN = "ASKBACK_TOKEN"
+_VARIABLES = (_TOKEN, "ASKBACK_URL", "ASKBACK_DATA_DIR", "XDG_DATA_HOME")
+"""What we read of the environment, for a client that passes on only what is named. The values stay in the environment."""
+_BACKUP = ".before-askback"
 _BOM = "\ufeff"
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|(//|/\*)', re.DOTALL)
 _HIDDEN = "…"
 _PRIVATE = frozenset({"env", "environment", "headers", "http_headers"})
 """Parts of an entry that may hold tokens: their values are never shown."""
+
+
+# Clients.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpClient:
+    """A client with a configuration file. `section` is the key of its MCP servers."""
+
+    path: Callable[[], Path]
+    section: str
+    entry: Callable[[Sequence[str]], dict[str, Any]]
+    toml: bool = False
+    in_project: bool = False
+    """Its file is in the current folder, which somebody else may have written."""
+
+
+def _plain(command: Sequence[str], **more: Any) -> dict[str, Any]:
+    return {"command": command[0], "args": list(command[1:]), **more}
+
+
+def _in(variable: str, fallback: str, name: str) -> Callable[[], Path]:
+    """A file in the folder that the variable of a client names, or in its usual one."""
+
+    def find() -> Path:
+        # Loads a lot, and the names of the clients are part of every help.
+        from askback.settings.environment import named_folder
+
+        return named_folder(variable, fallback) / name
+
+    return find
+
+
+def _claude_desktop() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Application Support/Claude/claude_desktop_config.json"
+    return _in("XDG_CONFIG_HOME", ".config", "Claude/claude_desktop_config.json")()
+
+
+CLIENTS: Mapping[str, McpClient] = {
+    "claude": McpClient(
+        path=_in("CLAUDE_CONFIG_DIR", "", ".claude.json"),
+        section="mcpServers",
+        # Otherwise the tools are behind a search.
+        entry=lambda command: {"type": "stdio", **_plain(command, alwaysLoad=True)},
+    ),
+    "claude-desktop": McpClient(path=_claude_desktop, section="mcpServers", entry=_plain),
+    "codex": McpClient(
+        path=_in("CODEX_HOME", ".codex", "config.toml"),
+        section="mcp_servers",
+        entry=lambda command: _plain(
+            command,
+            env_vars=list(_VARIABLES),
+            startup_timeout_sec=_START_TIMEOUT_SEC,
+            tool_timeout_sec=_TOOL_TIMEOUT_SEC,
+        ),
+        toml=True,
+    ),
+    "copilot": McpClient(
+        path=lambda: Path.home() / ".copilot/mcp-config.json",
+        section="mcpServers",
+        entry=lambda command: {"type": "local", **_plain(command, tools=["*"])},
+    ),
+    "cursor": McpClient(path=lambda: Path.home() / ".cursor/mcp.json", section="mcpServers", entry=_plain),
+    "gemini": McpClient(
+        path=_in("GEMINI_CLI_HOME", "", ".gemini/settings.json"),
+        section="mcpServers",
+        # It does not pass tokens on, unless they are named. One that is not set becomes empty.
+        entry=lambda command: _plain(command, env={_TOKEN: f"${_TOKEN}"}),
+    ),
+    "kimi": McpClient(
+        path=_in("KIMI_CODE_HOME", ".kimi-code", "mcp.json"),
+        section="mcpServers",
+        entry=lambda command: _plain(
+            command, startupTimeoutMs=_START_TIMEOUT_SEC * 1000, toolTimeoutMs=_TOOL_TIMEOUT_SEC * 1000
+        ),
+    ),
+    "opencode": McpClient(
+        path=_in("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"),
+        section="mcp",
+        entry=lambda command: {
+            "type": "local",
+            "command": list(command),
+            "enabled": True,
+            "timeout": _TOOL_TIMEOUT_SEC * 1000,
+        },
+    ),
+    "qwen": McpClient(
+        path=lambda: Path.home() / ".qwen/settings.json",
+        section="mcpServers",
+        entry=lambda command: _plain(command, alwaysLoadTools=True),
+    ),
+    "vscode": McpClient(
+        path=lambda: Path.cwd() / ".vscode/mcp.json",
+        section="servers",
+        entry=lambda command: {"type": "stdio", **_plain(command)},
+        in_project=True,
+    ),
+}
+
+
+def command_line(further: Sequence[str] = ()) -> list[str]:
+    """How a client starts us. With a whole path, because a client may have another `PATH`."""
+    program = Path(sys.argv[0]).absolute()
+    if program.name == NAME and os.access(program, os.X_OK):
+        return [str(program), "mcp", *further]
+    return [sys.executable, "-m", NAME, "mcp", *further]
+
+
+# Configuration files.
 
 
 def entry_text(client: McpClient, entry: Mapping[str, Any]) -> str:
@@ -60,7 +181,7 @@ class ConfigFile:
         try:
             document = tomllib.loads(text) if client.toml else json.loads(text) if text.strip() else {}
         except (ValueError, RecursionError) as error:
-            commented = not client.toml and _has_comments(text)
+            commented = not client.toml and any(found[1] for found in _STRING_OR_COMMENT.finditer(text))
             reason = "it has comments, which would be lost" if commented else str(error)
             raise _unchangeable(path, reason, by_hand) from None
         if not isinstance(document, dict) or not isinstance(document.get(client.section, {}), dict):
@@ -76,7 +197,9 @@ class ConfigFile:
     def existing_text(self) -> str:
         """The entry that is there now, for people: without what may be secret."""
         entry = self.existing
-        return entry_text(self.client, _shown(entry)) if isinstance(entry, dict) else json.dumps(entry)
+        if not isinstance(entry, dict):
+            return json.dumps(entry)
+        return entry_text(self.client, {name: _shown_part(name, value) for name, value in entry.items()})
 
     def has(self, entry: Mapping[str, Any]) -> bool:
         """Whether the entry is there. What its user has added to it does not count."""
@@ -143,41 +266,33 @@ def _replace(target: Path, text: str) -> Path | None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
-        kept = None
+        backup = None
         if target.exists():
-            kept = _keep(target)
+            backup = _copy_old(target)
             shutil.copymode(target, name)
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    return kept
+    return backup
 
 
-def _keep(target: Path) -> Path:
+def _copy_old(target: Path) -> Path:
     """Copy a file, with a number if there is such a copy: the first one is from before Askback. No link is followed."""
     content, mode = target.read_bytes(), stat.S_IMODE(target.stat().st_mode)
     for number in itertools.count(1):
-        kept = target.with_name(target.name + _KEPT + (f".{number}" if number > 1 else ""))
+        copy = target.with_name(target.name + _BACKUP + (f".{number}" if number > 1 else ""))
         with suppress(FileExistsError):
-            descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, mode)
                 file.write(content)
-            return kept
+            return copy
     raise AssertionError
 
 
 def _json_text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _has_comments(text: str) -> bool:
-    return any(found[1] for found in _STRING_OR_COMMENT.finditer(text))
-
-
-def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _shown_part(name, value) for name, value in entry.items()}
 
 
 def _shown_part(name: str, value: Any) -> Any:
