@@ -81,7 +81,10 @@ NAMES = {
     r"Via": "Channel",
     r"Held": "ClaimedRun, or what is held: HeldCall",
     r"Homes": "RunArchives",
-    r"blame\w*|forgive\w*": "attribute_failure, tolerate",
+    r"HomeBusy": "HomeChangedWhileSaving, TreeChangedWhilePacking",
+    r"keep_place|Keeping": "update_queue_row, ArtifactUploader",
+    r"blame\w*|forgive\w*|useless": "attribute_failure, tolerate, wait_abandoned",
+    r"choice_of_two|signs|near|faces": "yes_no_hint, ascii_fallback, loopback_for, mounts",
     r"\w+(Service|Manager|Handler|Helper|Util|Utils)": "a noun for what it holds",
 }
 """Names of functions and classes, as patterns without leading underscores, and what to write instead."""

@@ -34,7 +34,7 @@ MAX_VALUES = 250_000
 _MAX_STRUCTURAL = 4 * MAX_VALUES
 MAX_INDENTED = 2_000_000
 """Characters of a document that is written with indentation, which grows with the depth of every value."""
-_SIGNS = ",:[{"
+_OPENINGS = ",:[{"
 # Possessive quantifiers: a whole block on one line is not a fence, and must be rejected without backtracking.
 _FENCE = re.compile(r"^[ \t>]*+(`{3,}|~{3,})[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
 # An array counts only at the start of a line: `[1]` inside a sentence is a footnote.
@@ -167,25 +167,25 @@ def _read_at(text: str, start: int) -> tuple[Json, int | None, int]:
     return _cleaned(value) if text.find("\\u", start, end) >= 0 else value, end - start, 0
 
 
-def _signs(text: str, start: int = 0) -> int:
+def _value_openings(text: str, start: int = 0) -> int:
     """How many characters can start a value: an upper bound on the number of values."""
-    return sum(text.count(sign, start) for sign in _SIGNS)
+    return sum(text.count(sign, start) for sign in _OPENINGS)
 
 
 def _has_too_many_values(text: str) -> bool:
     """Check before parsing. Strings are left out, but only if the quick count exceeds the limit."""
-    if _signs(text) <= MAX_VALUES:
+    if _value_openings(text) <= MAX_VALUES:
         return False
     bare = text.replace("\\\\", "").replace('\\"', "")
     if bare.count('"') > _MAX_STRUCTURAL:
         return True
-    return _signs("".join(bare.split('"')[::2])) > MAX_VALUES
+    return _value_openings("".join(bare.split('"')[::2])) > MAX_VALUES
 
 
 def _searched_from(text: str) -> int:
     """The start of a tail of the text that cannot hold too many values."""
     start = 0
-    while _signs(text, start) > MAX_VALUES:
+    while _value_openings(text, start) > MAX_VALUES:
         start = (start + len(text) + 1) // 2
     return start
 

@@ -54,11 +54,11 @@ class Deadlines:
         while runs := await self._store.overdue(self._owners, self._clock(), _BATCH):
             for run in runs:
                 await self._move(run, DeadlinePassed(interaction_id=_question(run), at=self._clock()))
-        while runs := await self._near():
+        while runs := await self._find_near():
             for run in runs:
                 await self._move(run, DeadlineNear(interaction_id=_question(run), at=self._clock()))
 
-    async def _near(self) -> Sequence[Run]:
+    async def _find_near(self) -> Sequence[Run]:
         if not self._announced:
             return ()
         return await self._store.expiring(self._owners, self._clock(), self._announced, _BATCH)

@@ -183,7 +183,7 @@ class Prewarming:
         while not parked.settled.is_set():
             left = max(0.0, min(_CHECK_SEC, until - loop.time()))
             await first_of(parked.settled.wait, fresh.child.exited, timeout=left)
-            if parked.settled.is_set() or (reason := await self._useless(fresh, until)) is None:
+            if parked.settled.is_set() or (reason := await self._why_to_drop(fresh, until)) is None:
                 continue
             if self._pool.holds(parked):
                 self._pool.give_up(parked, reason)
@@ -194,7 +194,7 @@ class Prewarming:
         if parked.claimed is None and not self._pool.has_room():
             self._pause(fresh.engine)
 
-    async def _useless(self, fresh: PrewarmedProcess, until: float) -> DropReason | None:
+    async def _why_to_drop(self, fresh: PrewarmedProcess, until: float) -> DropReason | None:
         if fresh.child.has_exited:
             return DropReason.LOST
         old = asyncio.get_running_loop().time() >= until
