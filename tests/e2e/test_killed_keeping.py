@@ -50,7 +50,14 @@ def around(owner, name, key):
 around(ArchivedFolder, "pack", "packing")
 around(RunArchives, "save", "keeping")
 around(ArchivedFolder, "record", "noting")
-around(Worker, "_store_end", "storing")
+
+drop_archive = Worker._drop_archive
+
+async def drop_after_storing(*args):
+    if moment == "after storing": killed()
+    await drop_archive(*args)
+
+Worker._drop_archive = drop_after_storing
 around(RunArchives, "delete", "dropping")
 
 async def main():
