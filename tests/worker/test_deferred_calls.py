@@ -1,4 +1,4 @@
-"""Calls that an engine defers, as the desk and the home know them. What Claude does with them is in `tests/real`."""
+"""Calls that an engine defers, as the ask tool and the home know them. What Claude does with them is in `tests/real`."""
 
 from __future__ import annotations
 
@@ -21,60 +21,60 @@ QUESTION: dict[str, Any] = {"interaction_id": "colour", "prompt": "Which colour?
 OTHER: dict[str, Any] = {"interaction_id": "size", "prompt": "Which size?"}
 
 
-def defers(desk: AskTool, arguments: Any) -> bool:
-    return asyncio.run(desk.defer(arguments))
+def defers(ask_tool: AskTool, arguments: Any) -> bool:
+    return asyncio.run(ask_tool.defer(arguments))
 
 
-def told(desk: AskTool, arguments: Any) -> Answer | HeldCall:
-    return asyncio.run(desk.take(arguments))
+def told(ask_tool: AskTool, arguments: Any) -> Answer | HeldCall:
+    return asyncio.run(ask_tool.take(arguments))
 
 
 @pytest.fixture
-def desk() -> AskTool:
-    desk = AskTool()
-    desk.begin_turn(may_hold=False)
-    return desk
+def ask_tool() -> AskTool:
+    ask_tool = AskTool()
+    ask_tool.begin_turn(may_hold=False)
+    return ask_tool
 
 
 @pytest.mark.contract("F-4")
-def test_only_a_proper_question_is_deferred(desk: AskTool) -> None:
-    assert [defers(desk, each) for each in ({**QUESTION, "prompt": " "}, None, "x")] == [False] * 3
-    assert not desk.put.is_set()
-    assert defers(desk, QUESTION)
-    assert desk.question is not None
-    assert not defers(desk, OTHER)
-    assert defers(desk, QUESTION)
+def test_only_a_proper_question_is_deferred(ask_tool: AskTool) -> None:
+    assert [defers(ask_tool, each) for each in ({**QUESTION, "prompt": " "}, None, "x")] == [False] * 3
+    assert not ask_tool.put.is_set()
+    assert defers(ask_tool, QUESTION)
+    assert ask_tool.question is not None
+    assert not defers(ask_tool, OTHER)
+    assert defers(ask_tool, QUESTION)
 
 
 @pytest.mark.contract("F-4")
-def test_a_call_that_is_made_all_the_same_is_recorded_once(desk: AskTool) -> None:
-    assert defers(desk, QUESTION)
-    assert told(desk, QUESTION) == (True, RECORDED)
-    accepted = told(desk, OTHER)
+def test_a_call_that_is_made_all_the_same_is_recorded_once(ask_tool: AskTool) -> None:
+    assert defers(ask_tool, QUESTION)
+    assert told(ask_tool, QUESTION) == (True, RECORDED)
+    accepted = told(ask_tool, OTHER)
     assert isinstance(accepted, tuple)
     assert not accepted[0]
 
 
 @pytest.mark.contract("B-4")
-def test_the_answer_is_given_once_and_the_next_question_is_deferred(desk: AskTool) -> None:
-    desk.begin_turn(may_hold=False, deferred=DeferredCall(answer="blue"))
-    assert desk.has_answer_left
-    assert (defers(desk, QUESTION), told(desk, QUESTION)) == (False, (True, "blue"))
-    assert (desk.has_answer_left, desk.question) == (False, None)
-    assert defers(desk, OTHER)
-    assert desk.question is not None
+def test_the_answer_is_given_once_and_the_next_question_is_deferred(ask_tool: AskTool) -> None:
+    ask_tool.begin_turn(may_hold=False, deferred=DeferredCall(answer="blue"))
+    assert ask_tool.has_answer_left
+    assert (defers(ask_tool, QUESTION), told(ask_tool, QUESTION)) == (False, (True, "blue"))
+    assert (ask_tool.has_answer_left, ask_tool.question) == (False, None)
+    assert defers(ask_tool, OTHER)
+    assert ask_tool.question is not None
 
 
-def test_a_call_whose_answer_is_a_message_stays_deferred_and_asks_nothing(desk: AskTool) -> None:
-    desk.begin_turn(may_hold=False, deferred=DeferredCall(answer=None))
-    assert (defers(desk, QUESTION), desk.question, desk.has_answer_left) == (True, None, False)
-    assert defers(desk, OTHER)
-    assert desk.question is not None
+def test_a_call_whose_answer_is_a_message_stays_deferred_and_asks_nothing(ask_tool: AskTool) -> None:
+    ask_tool.begin_turn(may_hold=False, deferred=DeferredCall(answer=None))
+    assert (defers(ask_tool, QUESTION), ask_tool.question, ask_tool.has_answer_left) == (True, None, False)
+    assert defers(ask_tool, OTHER)
+    assert ask_tool.question is not None
 
 
-def test_nothing_is_deferred_between_turns(desk: AskTool) -> None:
-    desk.end_turn()
-    assert not defers(desk, QUESTION)
+def test_nothing_is_deferred_between_turns(ask_tool: AskTool) -> None:
+    ask_tool.end_turn()
+    assert not defers(ask_tool, QUESTION)
 
 
 def test_what_is_noted_of_a_call_leaves_the_home_to_nobody_else(tmp_path: Path) -> None:

@@ -442,8 +442,8 @@ class App:
         found = {each.engine.name: each.installed for each in reports if each.installed is not None}
         worker = self.worker
         offer = make_offer(self.slots, found, labels={}, draining=worker.draining, problem=worker.problem)
-        (program,) = await self.instances.living()
-        return [worker_view(worker_of(replace(program, facts=replace(program.facts, offer=offer.document))))]
+        (instance,) = await self.instances.living()
+        return [worker_view(worker_of(replace(instance, facts=replace(instance.facts, offer=offer.document))))]
 
     # Notifications, which only a server sends.
 

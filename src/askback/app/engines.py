@@ -1,4 +1,4 @@
-"""The engines of a program by its settings: their commands, environments and limits, and the sandbox they run in."""
+"""The engines of an instance by its settings: their commands, environments and limits, and the sandbox they run in."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
 async def try_sandbox(spawner: Spawner, *, executes: bool) -> None:
     """Find out which sandbox works while programs can be started: `/healthz` reports it also during an outage.
 
-    A program that executes runs without one logs that.
+    An instance that executes runs without one logs that.
     """
     with suppress(NotStarted):
         isolation = await spawner.isolation()

@@ -77,7 +77,7 @@ class McpFace:
             key=self._context.links.key,
             skills_as_tools=self._skill_tools,
             max_bytes=self._context.bodies.bytes_for(MCP),
-            identity=_identity,
+            identity=lambda scope: str(scope["grant"].token_digest),
             method=lambda scope: scope.get(METHOD),
         )
         async with face.running():
@@ -94,7 +94,3 @@ def _loaded() -> Callable[..., HttpFace]:
     from askback.mcp.http_face import HttpFace
 
     return HttpFace
-
-
-def _identity(scope: Scope) -> str:
-    return str(scope["grant"].token_digest)

@@ -62,7 +62,7 @@ class WebServer:
 
 
 def web_server(app: App, port: int) -> WebServer:
-    """The HTTP side of an opened program."""
+    """The HTTP side of an opened instance."""
     settings, records = app.settings, app.records
     tokens = make_tokens(settings, records, app.clock)
     keep_token(settings, tokens.token)
@@ -158,7 +158,7 @@ def _device(settings: Settings) -> Lifetime:
 
 
 def _make_push(app: App, tokens: TokenDirectory, sessions: Sessions) -> Push:
-    """The program's notifications use it from now on."""
+    """The instance's notifications use it from now on."""
     settings, notifications = app.settings, app.notifications
     assert notifications is not None, "only a server has an HTTP side"
     subscriptions = Subscriptions(app.records, app.clock, holder=tokens.holder, is_session=sessions.has)

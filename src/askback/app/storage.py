@@ -61,7 +61,7 @@ async def open_store(settings: Settings) -> Store:
 
 
 async def refuse_forgotten(settings: Settings) -> None:
-    """Raises `Unavailable` if the program would use PostgreSQL beside an SQLite file whose runs were not imported."""
+    """Raises `Unavailable` if the instance would use PostgreSQL beside an SQLite file whose runs were not imported."""
     if postgres_address(settings) is None:
         return
     from askback.store.sqlite.moving import has_unmoved_runs

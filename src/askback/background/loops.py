@@ -1,6 +1,6 @@
 """Work in the background: how loops outlive an outage, and how threads are started.
 
-A program lasts longer than a database, a disk or a machine that is short of threads. No outage may end one of its loops.
+An instance lasts longer than a database, a disk or a machine that is short of threads. No outage may end one of its loops.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class SharedCall(Generic[T]):
 
 
 def start_thread(target: Callable[..., object], *args: Any, name: str) -> threading.Thread:
-    """Start a daemon thread: one that hangs does not delay the end of the program.
+    """Start a daemon thread: one that hangs does not delay the end of the instance.
 
     Raises `Unavailable` while the system has no thread for it. Count or store the thread only after this.
     """

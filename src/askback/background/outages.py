@@ -1,6 +1,6 @@
 """What is logged while the database or the file store cannot be used.
 
-Every loop of a program meets the same outage, again and again. One line says that it began, one a minute that it lasts, and
+Every loop of an instance meets the same outage, again and again. One line says that it began, one a minute that it lasts, and
 one that it is over.
 """
 
@@ -30,7 +30,7 @@ class _Outage:
 
 
 class Outages:
-    """The outages of one program. Can be used from any thread."""
+    """The outages of one instance. Can be used from any thread."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -38,7 +38,7 @@ class Outages:
         self._changing = threading.Lock()
 
     def forget(self) -> None:
-        """Before a program starts: what failed in another one, in the same process, says nothing of it."""
+        """Before an instance starts: what failed in another one, in the same process, says nothing of it."""
         with self._changing:
             self._known.clear()
 
@@ -97,4 +97,4 @@ def _key(code: RefusalCode) -> str:
 
 
 OUTAGES = Outages()
-"""Those of this program."""
+"""Those of this instance."""

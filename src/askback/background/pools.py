@@ -1,6 +1,6 @@
 """Threads for slow work: each kind of work has a small pool, so that no kind can use up the threads of another.
 
-A job that calls its checkpoint ends early when its caller is gone or the program stops. The threads are daemons: one that
+A job that calls its checkpoint ends early when its caller is gone or the instance stops. The threads are daemons: one that
 is stuck in a system call cannot delay a stop.
 """
 
@@ -27,7 +27,7 @@ STUCK_SEC = 120.0
 
 
 class Abandoned(Exception):
-    """The caller of this job is gone, or the program is stopping."""
+    """The caller of this job is gone, or the instance is stopping."""
 
 
 def unchecked() -> None:

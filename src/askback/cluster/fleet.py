@@ -1,6 +1,6 @@
-"""The programs that execute runs, on all machines of one database: what each offers, and what all of them offer together.
+"""The instances that execute runs, on all machines of one database: what each offers, and what all of them offer together.
 
-Every program keeps what it offers in its row. A server reads the rows every few seconds, so what it knows is that old.
+Every instance keeps what it offers in its row. A server reads the rows every few seconds, so what it knows is that old.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REASONS = (*_SLOT_REASONS, "unready")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOffer:
-    """An engine that a program has. `slots`: how many of its processes may run there, if it is limited separately."""
+    """An engine that an instance has. `slots`: how many of its processes may run there, if it is limited separately."""
 
     path: str
     probe: Probe
@@ -55,7 +55,7 @@ class EngineOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a program says of itself in its row."""
+    """What an instance says of itself in its row."""
 
     slots: int = 0
     taken: int = 0
@@ -92,7 +92,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetWorker:
-    """A program that executes runs, as its row shows it."""
+    """An instance that executes runs, as its row shows it."""
 
     name: str
     kind: str
@@ -113,21 +113,21 @@ class FleetWorker:
 
 
 async def read_workers(instances: Instances) -> Sequence[FleetWorker]:
-    """The programs that execute runs which belong to nobody in particular."""
+    """The instances that execute runs which belong to nobody in particular."""
     found = [worker_of(each) for each in await instances.known() if each.facts.kind in _EXECUTE]
     return [each for each in found if each.offer.slots]
 
 
-def worker_of(program: Instance) -> FleetWorker:
-    facts = program.facts
+def worker_of(instance: Instance) -> FleetWorker:
+    facts = instance.facts
     return FleetWorker(
-        name=program.name,
+        name=instance.name,
         kind=facts.kind,
         host=facts.host,
         pid=facts.pid,
         version=facts.version,
-        started_at=program.started_at,
-        alive=program.alive,
+        started_at=instance.started_at,
+        alive=instance.alive,
         offer=Offer.read(facts.offer),
     )
 
@@ -160,7 +160,7 @@ def worker_view(worker: FleetWorker) -> wire.Worker:
 
 
 class Fleet:
-    """`read` returns the rows of all programs that execute runs; `own` returns the name of this program.
+    """`read` returns the rows of all instances that execute runs; `own` returns the name of this instance.
 
     `held` counts the slots that each token has of each engine, and `share` divides slots among tokens, as in `Slots`.
     """
@@ -180,7 +180,7 @@ class Fleet:
         self._held: Mapping[str, Mapping[str, int]] = {}
         self._share = share
         self._slots = slots
-        """Of this program, if it executes runs: newer than what its row has."""
+        """Of this instance, if it executes runs: newer than what its row has."""
         self.workers: tuple[FleetWorker, ...] = ()
         """As last read, the oldest first."""
 
@@ -214,15 +214,15 @@ class Fleet:
         return sum(each.offer.taken for each in self.working)
 
     def having(self, engine: str) -> int:
-        """How many programs start turns of this engine."""
+        """How many instances start turns of this engine."""
         return sum(engine in each.offer.engines for each in self.working)
 
     def offers(self, engine: str) -> list[EngineOffer]:
-        """Of the other programs that start turns."""
+        """Of the other instances that start turns."""
         return [found for each in self.others if (found := each.offer.engines.get(engine)) is not None]
 
     def last_offers(self, engine: str) -> list[EngineOffer]:
-        """Of programs that are being stopped, are not ready or are gone, newest last: they may come back."""
+        """Of instances that are being stopped, are not ready or are gone, newest last: they may come back."""
         stopped = [each for each in self.workers if each.state is not WorkerState.ALIVE]
         return [found for each in stopped if (found := each.offer.engines.get(engine)) is not None]
 
@@ -249,7 +249,7 @@ class Fleet:
 
 
 def engine_slots(offers: Iterable[Offer]) -> dict[str, int]:
-    """How many slots each engine can have in these programs together."""
+    """How many slots each engine can have in these instances together."""
     found: Counter[str] = Counter()
     for offer in offers:
         for name, engine in offer.engines.items():

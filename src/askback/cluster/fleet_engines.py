@@ -13,7 +13,7 @@ _ASSUMED = "no worker has the engine at the moment; assumed"
 
 
 class FleetEngines:
-    """`here`: the engines of this machine, if this program executes runs."""
+    """`here`: the engines of this machine, if this instance executes runs."""
 
     def __init__(self, fleet: Fleet, here: Probes | None) -> None:
         self._fleet = fleet

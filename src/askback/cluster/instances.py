@@ -61,75 +61,75 @@ class Role(StrEnum):
 
 
 class Instances(Protocol):
-    """The programs on one database. Belongs to the event loop in which it was opened."""
+    """The instances on one database. Belongs to the event loop in which it was opened."""
 
     @property
     def name(self) -> str:
-        """The name of this program. It changes when the program registers again."""
+        """The name of this instance. It changes when the instance registers again."""
         ...
 
     @property
     def facts(self) -> InstanceFacts: ...
 
     async def register(self, facts: InstanceFacts) -> str:
-        """Register this program, under a new name. Raises `Unavailable`."""
+        """Register this instance, under a new name. Raises `Unavailable`."""
         ...
 
     def update(self, facts: InstanceFacts) -> None:
-        """What the others see of this program from the next renewal on."""
+        """What the others see of this instance from the next renewal on."""
         ...
 
     async def leave(self) -> None:
-        """This program counts as dead from now on. Nothing that it has started may be alive."""
+        """This instance counts as dead from now on. Nothing that it has started may be alive."""
         ...
 
     def restore_registration(self) -> bool:
-        """Whether the data folder still shows that this program is alive. If not, it does so afterwards. Blocks."""
+        """Whether the data folder still shows that this instance is alive. If not, it does so afterwards. Blocks."""
         ...
 
     async def alive(self, names: Collection[str]) -> frozenset[str]:
-        """Which of these programs are alive."""
+        """Which of these instances are alive."""
         ...
 
     async def living(self) -> Sequence[Instance]:
-        """All programs that are alive. Embedded, only this one is known."""
+        """All instances that are alive. Embedded, only this one is known."""
         ...
 
     async def known(self) -> Sequence[Instance]:
-        """As `living`, with programs that were alive until a short while ago and did not leave."""
+        """As `living`, with instances that were alive until a short while ago and did not leave."""
         ...
 
     def exclusive(self) -> AbstractAsyncContextManager[None]:
-        """Only one of all programs is in such a block at a time. Raises `Unavailable` if another does not leave it."""
+        """Only one of all instances is in such a block at a time. Raises `Unavailable` if another does not leave it."""
         ...
 
     async def forget_dead(self) -> None:
-        """Remove what dead programs have left of their registration. A program without one counts as dead."""
+        """Remove what dead instances have left of their registration. An instance without one counts as dead."""
         ...
 
     # The lease.
 
     async def lost(self) -> str:
-        """Wait until this program must count itself as dead; return why. Embedded, that never happens."""
+        """Wait until this instance must count itself as dead; return why. Embedded, that never happens."""
         ...
 
     def on_renewed(self, call: Callable[[float], None]) -> None:
         """Have `call` called in the event loop after every renewal, with the time of CLOCK_BOOTTIME by which the next one
-        must have happened. All turns of this program are stopped then."""
+        must have happened. All turns of this instance are stopped then."""
         ...
 
     # The leader.
 
     def seek_lead(self) -> None:
-        """Become the leader as soon as no other program is."""
+        """Become the leader as soon as no other instance is."""
         ...
 
     async def leads(self) -> None:
-        """Wait until this program is the leader."""
+        """Wait until this instance is the leader."""
         ...
 
     async def leads_no_more(self) -> None:
-        """Wait until this program is not the leader."""
+        """Wait until this instance is not the leader."""
         ...
 
     # The clock.
@@ -140,7 +140,7 @@ class Instances(Protocol):
 
 
 class OwnRuns(Collection[str]):
-    """The owners whose runs a program executes: those of any server, or itself under its current name."""
+    """The owners whose runs an instance executes: those of any server, or itself under its current name."""
 
     def __init__(self, instances: Instances, *, serving: bool) -> None:
         self._instances = instances
@@ -161,7 +161,7 @@ class OwnRuns(Collection[str]):
 
 
 async def disagreements(instances: Instances) -> Sequence[str]:
-    """What this program has set otherwise than those that run already, and must be the same."""
+    """What this instance has set otherwise than those that run already, and must be the same."""
     others = [each.facts for each in await instances.living() if each.name != instances.name]
     return [problem for each in others for problem in differences(instances.facts, each)]
 
@@ -183,7 +183,7 @@ def differences(own: InstanceFacts, other: InstanceFacts) -> Iterator[str]:
 
 _LOCK_POLL_SEC = 0.05
 _LOCK_WAIT_SEC = 60.0
-"""How long to wait for another program to finish its recovery; ending one run takes about ten seconds at most."""
+"""How long to wait for another instance to finish its recovery; ending one run takes about ten seconds at most."""
 
 
 class LockedInstances:
@@ -191,7 +191,7 @@ class LockedInstances:
 
     def __init__(self, folder: Path) -> None:
         self._instances = InstanceLocks(folder)
-        self._program: Instance | None = None
+        self._instance: Instance | None = None
         self._lock: FileLock | None = None
         self._changing = threading.Lock()
 
@@ -205,14 +205,14 @@ class LockedInstances:
 
     @property
     def _registered(self) -> Instance:
-        assert self._program is not None, "not registered"
-        return self._program
+        assert self._instance is not None, "not registered"
+        return self._instance
 
     async def register(self, facts: InstanceFacts) -> str:
         try:
             with self._changing:
                 name, self._lock = self._instances.register()
-                self._program = Instance(name=name, facts=facts, started_at=datetime.now(UTC))
+                self._instance = Instance(name=name, facts=facts, started_at=datetime.now(UTC))
         except OSError as error:
             code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
             message = (
@@ -223,7 +223,7 @@ class LockedInstances:
 
     def update(self, facts: InstanceFacts) -> None:
         known = self._registered
-        self._program = Instance(name=known.name, facts=facts, started_at=known.started_at)
+        self._instance = Instance(name=known.name, facts=facts, started_at=known.started_at)
 
     def restore_registration(self) -> bool:
         with self._changing:
@@ -242,7 +242,7 @@ class LockedInstances:
         return frozenset(name for name in names if self._instances.is_alive(name))
 
     def killed(self) -> Collection[str]:
-        """The programs of this machine that were killed, and not forgotten yet."""
+        """The instances of this machine that were killed, and not forgotten yet."""
         return self._instances.killed()
 
     async def living(self) -> Sequence[Instance]:

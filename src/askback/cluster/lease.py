@@ -1,7 +1,7 @@
 """A lease in a PostgreSQL database, renewed by a thread until it is given up or lost.
 
 The thread has a separate connection, so that neither busy writers nor a busy event loop delay a renewal. If renewals
-fail for too long, the program must count itself as dead some time before the others do, to end its engines in time.
+fail for too long, the instance must count itself as dead some time before the others do, to end its engines in time.
 The same session holds the lock of the leader: who cannot renew the lease does not lead either.
 """
 
@@ -49,7 +49,7 @@ class LeaseTimes:
 
     @property
     def hold(self) -> float:
-        """How long a program counts itself as alive. It has the rest of the lease to end its engines."""
+        """How long an instance counts itself as alive. It has the rest of the lease to end its engines."""
         return self.lease - min(8.0, self.lease * 0.4)
 
 
@@ -152,7 +152,7 @@ class Lease:
             database_time = session.renew(self.facts, lease_sec=self._times.lease, limit_sec=limit_sec)
         except TooNew:
             return TOO_NEW
-        except Exception as error:  # no error may end this thread: the program would lose its lease
+        except Exception as error:  # no error may end this thread: the instance would lose its lease
             self._record_failure(error, holder, tell)
             return None
         if database_time is None:

@@ -61,7 +61,7 @@ class LeasedInstances:
     # Registering.
 
     async def register(self, facts: InstanceFacts) -> str:
-        """After a lease was lost: nothing that the program has started under its old name may be alive."""
+        """After a lease was lost: nothing that the instance has started under its old name may be alive."""
         await self._locks.leave()
         name = await self._locks.register(facts)
         lease = Lease(lambda: self._session(name), facts=facts, times=self._times, clock=self._clock)
@@ -80,7 +80,7 @@ class LeasedInstances:
         return name
 
     async def _refuse(self, error: TooNew) -> None:
-        """Leave the runs of this program to others now, and not when its lease is over: it does not work on."""
+        """Leave the runs of this instance to others now, and not when its lease is over: it does not work on."""
         name = self._name
         if name is not None:
             with suppress(Unavailable):
@@ -124,7 +124,7 @@ class LeasedInstances:
         return [replace(each, alive=each.name in alive) for each in found]
 
     async def forget_dead(self) -> None:
-        # First the rows: without its file, a killed program would be alive until its lease is over.
+        # First the rows: without its file, a killed instance would be alive until its lease is over.
         killed = await asyncio.to_thread(self._locks.killed)
         await self._store.write(lambda connection: instances.remove(connection, killed))
         await self._store.write(instances.forget_dead)

@@ -1,6 +1,6 @@
-"""Runs whose program has died: what is left of their processes is ended, and they are restarted or failed.
+"""Runs whose instance has died: what is left of their processes is ended, and they are restarted or failed.
 
-Nothing reports the death of a program, so a server looks for it every few seconds.
+Nothing reports the death of an instance, so a server looks for it every few seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECK_SEC = 5.0
 
 
 class Recovery:
-    """Restarts what dead programs left behind. Never touches the runs of a living program."""
+    """Restarts what dead instances left behind. Never touches the runs of a living instance."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Recovery:
         clock: Callable[[], datetime],
         check_sec: float | None = None,
     ) -> None:
-        """`check_sec`: how often the leader looks for runs of dead programs."""
+        """`check_sec`: how often the leader looks for runs of dead instances."""
         self._store = store
         self._instances = instances
         self._workspaces = workspaces
@@ -51,7 +51,7 @@ class Recovery:
         await self._repeat(self._restart_lost, self._check_sec or _CHECK_SEC)
 
     async def tidy(self) -> None:
-        """Every few seconds, for every server: remove what killed programs of this machine left in its folders."""
+        """Every few seconds, for every server: remove what killed instances of this machine left in its folders."""
         await self._repeat(self._remove_leftovers, _CHECK_SEC)
 
     async def _repeat(self, work: Callable[[], Awaitable[None]], pause_sec: float) -> None:
@@ -62,7 +62,7 @@ class Recovery:
         await keep_trying(wait_and_work, log, "runs of dead programs cannot be restarted yet")
 
     async def restart_all(self) -> None:
-        """For a server: adopt the runs of dead programs, and restart those that were being executed."""
+        """For a server: adopt the runs of dead instances, and restart those that were being executed."""
         await self._remove_leftovers()
         await self._restart_lost()
 
@@ -75,22 +75,19 @@ class Recovery:
         owners = set(await self._store.owners()) - {SHARED}
         for owner in owners - await self._instances.alive(owners):
             await self._adopt_all_of(owner, SHARED)
-        for run in await self._held_by_dead():
+        workers = set(await self._store.workers())
+        dead = workers - await self._instances.alive(workers) if workers else workers
+        for run in await self._store.held(dead) if dead else ():
             if run.owner == SHARED:
                 with suppress(NotFound):
                     await self.restart(run)
         await self._store.repair_queue()
 
-    async def _held_by_dead(self) -> Sequence[Run]:
-        workers = set(await self._store.workers())
-        dead = workers - await self._instances.alive(workers) if workers else workers
-        return await self._store.held(dead) if dead else ()
-
     async def _remove_fresh_folders(self) -> None:
-        """Remove what prewarmed processes of killed programs left. Never the folder of a stored run."""
+        """Remove what prewarmed processes of killed instances left. Never the folder of a stored run."""
         noted = await asyncio.to_thread(self._fresh_folders.noted)
         alive = await self._instances.alive(set(noted.values()))
-        left = [run_id for run_id, program in noted.items() if program not in alive]
+        left = [run_id for run_id, instance in noted.items() if instance not in alive]
         for run_id in await asyncio.to_thread(self._fresh_folders.unused, left):
             try:
                 await self._store.get(run_id)
@@ -105,17 +102,17 @@ class Recovery:
             return run
         async with self._instances.exclusive():
             now = await self._store.get(run.id)
-            # Another program may have restarted it since; what is alive then belongs to its new turn.
+            # Another instance may have restarted it since; what is alive then belongs to its new turn.
             return await self._end(now) if (now.worker, now.epoch) == (run.worker, run.epoch) else now
 
     async def take_back(self, left_by: str) -> None:
-        """Continue the runs that this program owned under its last name, unless another program has adopted them."""
+        """Continue the runs that this instance owned under its last name, unless another instance has adopted them."""
         for run in await self._adopt_all_of(left_by, self._instances.name):
             with suppress(NotFound):
                 await self.restart(run)
 
     async def _end(self, run: Run) -> Run:
-        # On another machine, its guardian ended the turn before the lease of its program was over.
+        # On another machine, its guardian ended the turn before the lease of its instance was over.
         if run.process is None or run.process.boot_id == boot_id():
             tree = Tree(mark=run.id, root=run.process, lock=self._workspaces.of(run.id).lock_path)
             if not await tree.end(grace_sec=0):

@@ -19,7 +19,7 @@ class Slots:
         """`share` divides the slots, and those of single engines, among tokens. `ready`: whether this machine can start processes at all."""
         self.total = total
         self.everywhere = total
-        """The slots of all programs together, as far as it is known."""
+        """The slots of all instances together, as far as it is known."""
         self._engines_everywhere: Mapping[str, int] = {}
         """How many of them an engine can have, as far as it is known."""
         self._share = share
@@ -27,12 +27,12 @@ class Slots:
         self._per_engine = dict(per_engine)
         self._taken: Counter[str] = Counter()
         self.only: frozenset[str] | None = None
-        """The engines of which this program starts processes; None: all."""
+        """The engines of which this instance starts processes; None: all."""
         self._ready = ready
         self.count_engines({})
 
     def count_engines(self, everywhere: Mapping[str, int]) -> None:
-        """How many slots each engine can have in all programs together. What this one has counts in any case."""
+        """How many slots each engine can have in all instances together. What this one has counts in any case."""
         here = {name: min(self.total, limit) for name, limit in self._per_engine.items()}
         self._engines_everywhere = {
             name: max(here.get(name, 0), everywhere.get(name, 0)) for name in here.keys() | everywhere.keys()
@@ -47,7 +47,7 @@ class Slots:
         return frozenset(name for name, limit in self._per_engine.items() if self._taken[name] >= limit)
 
     def offers(self, engine: str) -> bool:
-        """Whether this program starts processes of the engine, now or when a slot is free."""
+        """Whether this instance starts processes of the engine, now or when a slot is free."""
         return self.only is None or engine in self.only
 
     def limit(self, engine: str) -> int | None:
@@ -63,7 +63,7 @@ class Slots:
         return sum(number for name, number in held if engine is None or name == engine)
 
     def free_of(self, engine: str) -> int:
-        """How many further processes of this engine this program may start now."""
+        """How many further processes of this engine this instance may start now."""
         if not self.offers(engine):
             return 0
         limit = self._per_engine.get(engine)

@@ -52,7 +52,7 @@ _BATCH = 512
 _COLLECT_SEC = 1.0
 """How long episodes are collected before they are sent together."""
 _CLOSE_SEC = 5.0
-"""How long the end of the program may be delayed to send what is left, if the collector works so far."""
+"""How long the end of the instance may be delayed to send what is left, if the collector works so far."""
 
 
 class Exporter:

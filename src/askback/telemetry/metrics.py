@@ -55,7 +55,7 @@ class Gauges:
     slots_total: int = 0
     slots_taken: Callable[[], float] = lambda: 0
     workers: Callable[[], float] = lambda: 1
-    """How many programs start turns, on all machines."""
+    """How many instances start turns, on all machines."""
     streams: Callable[[], float] = lambda: 0
     loop_lag_sec: Callable[[], float] = lambda: 0
     warm_processes: Callable[[], float] = lambda: 0

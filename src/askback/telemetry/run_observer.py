@@ -50,7 +50,7 @@ class Episode:
     ended: datetime
     outcome: str
     exact: bool = True
-    """Whether `began` is known. A turn of a program that died is observed only at its end."""
+    """Whether `began` is known. A turn of an instance that died is observed only at its end."""
     marks: tuple[Mark, ...] = ()
     usage: Usage | None = None
     error: ErrorCode | None = None
@@ -112,7 +112,7 @@ class RunObserver:
             self.measure_commit(seconds)
 
     def changed(self, before: Run | None, decision: Decision) -> None:
-        """A change of this program was stored. `before` is None for a new run."""
+        """A change of this instance was stored. `before` is None for a new run."""
         if self._listeners:
             self._report(self._observe(before, decision))
 

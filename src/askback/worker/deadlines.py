@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -54,14 +54,11 @@ class Deadlines:
         while runs := await self._store.overdue(self._owners, self._clock(), _BATCH):
             for run in runs:
                 await self._move(run, DeadlinePassed(interaction_id=_question(run), at=self._clock()))
-        while runs := await self._find_near():
+        if not self._announced:
+            return
+        while runs := await self._store.expiring(self._owners, self._clock(), self._announced, _BATCH):
             for run in runs:
                 await self._move(run, DeadlineNear(interaction_id=_question(run), at=self._clock()))
-
-    async def _find_near(self) -> Sequence[Run]:
-        if not self._announced:
-            return ()
-        return await self._store.expiring(self._owners, self._clock(), self._announced, _BATCH)
 
     async def _move(self, run: Run, signal: DeadlinePassed | DeadlineNear) -> None:
         # A reply came first.

@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,7 +71,7 @@ class MachineFolders:
     data_dir: Path
     runs: Path
     separate_runs: bool
-    """Whether the runs are outside of the data folder. Inside, their folder is made for the first run."""
+    """Whether the runs are outside of the data folder."""
     min_free_bytes: int | None
     recreates: bool
     """Never the folder of an SQLite database, which somebody may have moved away with all its runs."""
@@ -79,7 +79,9 @@ class MachineFolders:
 
     def check(self, thorough: bool) -> FolderProblem | None:
         """A folder that was removed is made again, and counts as a problem until the next check. Blocks."""
-        for folder in self._folders():
+        # The folder of runs in the data folder is made for the first run, and may be a separate disk.
+        needs_runs = self.separate_runs or self.runs.exists()
+        for folder in (self.data_dir, self.runs) if needs_runs else (self.data_dir,):
             found = problem_of(folder, min_free_bytes=self.min_free_bytes, thorough=thorough)
             if found is not None:
                 if self.recreates and not os.path.lexists(folder):
@@ -92,11 +94,6 @@ class MachineFolders:
         except OSError as error:
             return FolderProblem(code=code_of(error), message=f"{self.data_dir} cannot be used: {error}")
         return FolderProblem(code=RefusalCode.STORE_UNUSABLE, message=f"files in {self.data_dir} were removed")
-
-    def _folders(self) -> Iterator[Path]:
-        yield self.data_dir
-        if self.separate_runs or self.runs.exists():
-            yield self.runs
 
 
 @dataclass(slots=True)

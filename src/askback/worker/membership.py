@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _RETRY_SEC = 1.0
 
 Duty = Callable[[], Coroutine[Any, Any, None]]
-"""What is done for all programs, until it is canceled."""
+"""What is done for all instances, until it is canceled."""
 
 
 class Membership:

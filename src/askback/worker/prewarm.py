@@ -70,8 +70,8 @@ class Prewarming:
         if run.engine not in self._wanted or not self._context.may_take_prewarmed(run):
             return None
         for parked in self._pool.prewarmed:
-            fresh = self._ready.get(parked.run_id)
-            if parked.prewarmed == run.engine and not parked.reserved and fresh and not fresh.child.has_exited:
+            process = self._ready.get(parked.run_id)
+            if parked.prewarmed == run.engine and not parked.reserved and process and not process.child.has_exited:
                 parked.reserved = True
                 return parked.run_id
         return None
@@ -91,10 +91,10 @@ class Prewarming:
 
     def take(self, parked: Parked) -> PrewarmedProcess | None:
         """The process that a claimed run has taken out of the pool. From now on it belongs to the caller."""
-        fresh = self._ready.pop(parked.run_id, None)
-        if fresh is not None:
-            self._pause(fresh.engine, _REST_SEC)
-        return fresh
+        process = self._ready.pop(parked.run_id, None)
+        if process is not None:
+            self._pause(process.engine, _REST_SEC)
+        return process
 
     def count_new_process(self, run: Run) -> None:
         """A turn of this run gets a new process."""
@@ -135,9 +135,9 @@ class Prewarming:
     async def _keep(self, name: str) -> None:
         """Start a process, and keep it until it is taken or has to go. The only place that catches every exception."""
         try:
-            fresh = await self._start(name)
-            if fresh is not None:
-                await self._hold(fresh)
+            process = await self._start(name)
+            if process is not None:
+                await self._hold(process)
         except Exception:
             log.exception("a prewarmed process of %s was given up", name)
             self._pause(name)
@@ -146,7 +146,7 @@ class Prewarming:
 
     async def _start(self, name: str) -> PrewarmedProcess | None:
         try:
-            fresh = await start_prewarmed(self._context, self.folders, name, self._new_id())
+            process = await start_prewarmed(self._context, self.folders, name, self._new_id())
         except (CannotPrewarm, NotStarted, OSError, AskbackError) as error:
             if self._told.get(name) != str(error):
                 log.warning("no process of %s can be prewarmed: %s", name, error)
@@ -156,50 +156,50 @@ class Prewarming:
         finally:
             self._starting[name] -= 1
         self._told.pop(name, None)
-        fresh.on_use = self._count_use
-        return fresh
+        process.on_use = self._count_use
+        return process
 
-    async def _hold(self, fresh: PrewarmedProcess) -> None:
-        pid = fresh.child.identity.pid
-        parked = None if self._stopping else self._pool.park_prewarmed(fresh.run_id, pid, fresh.engine)
+    async def _hold(self, process: PrewarmedProcess) -> None:
+        pid = process.child.identity.pid
+        parked = None if self._stopping else self._pool.park_prewarmed(process.run_id, pid, process.engine)
         try:
             if parked is not None:
-                self._ready[fresh.run_id] = fresh
+                self._ready[process.run_id] = process
                 self._wake.set()
                 await self._pool.measure(parked)
                 self._pool.trim()
-                await self._settled(parked, fresh)
+                await self._settled(parked, process)
         finally:
             if parked is None or parked.claimed is None:
-                self._ready.pop(fresh.run_id, None)
-                await fresh.end(unused=parked is None or not parked.reserved)
+                self._ready.pop(process.run_id, None)
+                await process.end(unused=parked is None or not parked.reserved)
             if parked is not None:
                 self._pool.ended(parked)
 
-    async def _settled(self, parked: Parked, fresh: PrewarmedProcess) -> None:
+    async def _settled(self, parked: Parked, process: PrewarmedProcess) -> None:
         """Wait until the process is taken or dropped; drop it when it is of no use any more."""
         loop = asyncio.get_running_loop()
         until = loop.time() + MAX_AGE_SEC
         while not parked.settled.is_set():
             left = max(0.0, min(_CHECK_SEC, until - loop.time()))
-            await first_of(parked.settled.wait, fresh.child.exited, timeout=left)
-            if parked.settled.is_set() or (reason := await self._why_to_drop(fresh, until)) is None:
+            await first_of(parked.settled.wait, process.child.exited, timeout=left)
+            if parked.settled.is_set() or (reason := await self._why_to_drop(process, until)) is None:
                 continue
             if self._pool.holds(parked):
                 self._pool.give_up(parked, reason)
                 if reason is DropReason.LOST:
-                    self._pause(fresh.engine)
+                    self._pause(process.engine)
             # Taken, but not claimed yet: the worker decides.
             await parked.settled.wait()
         if parked.claimed is None and not self._pool.has_room():
-            self._pause(fresh.engine)
+            self._pause(process.engine)
 
-    async def _why_to_drop(self, fresh: PrewarmedProcess, until: float) -> DropReason | None:
-        if fresh.child.has_exited:
+    async def _why_to_drop(self, process: PrewarmedProcess, until: float) -> DropReason | None:
+        if process.child.has_exited:
             return DropReason.LOST
         old = asyncio.get_running_loop().time() >= until
         with suppress(OSError):
-            return DropReason.EXPIRED if old or not await asyncio.to_thread(fresh.is_current) else None
+            return DropReason.EXPIRED if old or not await asyncio.to_thread(process.is_current) else None
         return DropReason.EXPIRED
 
     def _pause(self, name: str, seconds: float | None = None) -> None:

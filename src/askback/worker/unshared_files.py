@@ -157,7 +157,7 @@ class Sharing:
         try:
             await move(self._store, run.id, signal, seen=run)
         except (Conflict, NotFound):
-            # A program has claimed the run, or the run is over.
+            # An instance has claimed the run, or the run is over.
             await self._archives.delete(signal.kept, run)
             return False
         log.info("the files of a run, which only this machine had, are stored", extra={"run": run.id})
@@ -170,7 +170,9 @@ class Sharing:
             answers = run.next_turn.kind is TurnKind.REPLY
             workspace.begin_later_turn(run.next_turn.attempt_number, answers=answers)
         if run.skill.uploaded:
-            self._store_uploaded(run, workspace)
+            with _leaving_out_damaged():
+                package = self._library.unpacked(workspace.package, run.skill.digest)
+                self._library.store_unpacked(package, uploaded_package_key(run.id))
         else:
             self._store_package(run.skill.digest)
         if run.epoch:
@@ -184,11 +186,6 @@ class Sharing:
     def _store_package(self, digest: str) -> None:
         with _leaving_out_damaged():
             self._library.store(self._library.package(digest))
-
-    def _store_uploaded(self, run: Run, workspace: Workspace) -> None:
-        with _leaving_out_damaged():
-            package = self._library.unpacked(workspace.package, run.skill.digest)
-            self._library.store_unpacked(package, uploaded_package_key(run.id))
 
 
 @contextmanager
@@ -226,7 +223,7 @@ class EarlierRuns:
 
     async def _is_done(self) -> bool:
         if await self._store.has_unshared_files():
-            # A program has worked here without the setting.
+            # An instance has worked here without the setting.
             await asyncio.to_thread(self._note.unlink, missing_ok=True)
         elif await asyncio.to_thread(self._note.exists):
             return True
@@ -248,7 +245,7 @@ class EarlierRuns:
         workspace = self._workspaces.of(run_id)
         lock = await asyncio.to_thread(FileLock.take, workspace.lock_path)
         if lock is None:
-            # Another program on this data folder is storing it, or removes it.
+            # Another instance on this data folder is storing it, or removes it.
             return False
         try:
             await self._pools.turns.run(store_earlier, workspace, turn_name(run), admitted=True)

@@ -45,7 +45,7 @@ _RETRY_SEC = 2.0
 
 
 class Worker:
-    """Executes the runs of `owners`, under the name of its program."""
+    """Executes the runs of `owners`, under the name of its instance."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Worker:
         await self._warm.pool.emptied()
 
     def resume(self) -> None:
-        """Claim runs again, under the new name of this program."""
+        """Claim runs again, under the new name of this instance."""
         self._suspended = False
         if not self.draining:
             self._prewarming.resume()
@@ -194,7 +194,7 @@ class Worker:
         claim.notify_change(run)
 
     async def _notify_warm(self, changed: Mapping[str, Run | None]) -> None:
-        """Drop the warm processes of runs that are over, or that another program executes from now on."""
+        """Drop the warm processes of runs that are over, or that another instance executes from now on."""
         known = self._warm.pool.run_ids
         for run_id in known & changed.keys() if UNKNOWN_RUN not in changed else known:
             with suppress(NotFound, Unavailable):
@@ -205,7 +205,9 @@ class Worker:
         tried: set[tuple[str, int]] = set()
         try:
             while self._claims and self._slots.free > 0:
-                tickets = await self._queue.take(self._room())
+                engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
+                room = Room(total=self._slots.free, engines=engines, shares=self._slots.shares)
+                tickets = await self._queue.take(room)
                 names = {(ticket.run.id, ticket.run.epoch) for ticket in tickets}
                 if not self._claims or names <= tried:
                     for ticket in tickets:
@@ -220,10 +222,6 @@ class Worker:
     @property
     def _claims(self) -> bool:
         return not (self.draining or self._suspended or self._machine.problem)
-
-    def _room(self) -> Room:
-        engines = {engine: self._slots.free_of(engine) for engine in self._context.setups}
-        return Room(total=self._slots.free, engines=engines, shares=self._slots.shares)
 
     async def _claim_all(self, tickets: Sequence[Ticket], group: asyncio.TaskGroup) -> None:
         """A claimed run is executed even if the claim of another one failed."""
@@ -260,19 +258,16 @@ class Worker:
             if not isinstance(error, Conflict | NotFound):
                 self._queue.put_back(ticket)
                 raise
-            self._leave(ticket, error)
+            if error.code is RefusalCode.QUOTA_EXCEEDED:
+                # Not yet: its token has as many slots as it may have.
+                self._queue.put_back(ticket)
+            else:
+                self._queue.done(ticket)
             return None
         known = None if parked is None else self._warm.claim_of(parked)
         claim = self._active[run.id] = known or ClaimedRun(claimed)
         claim.ticket = ticket
         return claimed, parked
-
-    def _leave(self, ticket: Ticket, refusal: Conflict | NotFound) -> None:
-        """The run cannot be claimed: not yet, if its token has as many slots as it may have."""
-        if refusal.code is RefusalCode.QUOTA_EXCEEDED:
-            self._queue.put_back(ticket)
-        else:
-            self._queue.done(ticket)
 
     async def _execute(self, run: Run, prewarmed: PrewarmedProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""

@@ -64,7 +64,7 @@ class PreparedTurn:
 
 @lru_cache(maxsize=32)
 def _redactor(secrets: tuple[str, ...]) -> Redactor:
-    """Most turns have only the secrets of the settings, which the program keeps anyway."""
+    """Most turns have only the secrets of the settings, which the instance keeps anyway."""
     return Redactor(secrets)
 
 

@@ -35,16 +35,16 @@ class Gated(dict[str, Any]):
 
 def play(main: Callable[[AskTool], Coroutine[Any, Any, None]], folder: Path | None = None) -> None:
     async def bounded() -> None:
-        desk = AskTool()
-        desk.begin_turn(may_hold=False)
+        ask_tool = AskTool()
+        ask_tool.begin_turn(may_hold=False)
         async with asyncio.timeout(LIMIT_SEC):
             if folder is not None:
                 (folder / "tmp").mkdir()
-                await desk.open(Workspace(folder))
+                await ask_tool.open(Workspace(folder))
             try:
-                await main(desk)
+                await main(ask_tool)
             finally:
-                desk.close()
+                ask_tool.close()
 
     asyncio.run(bounded())
 
@@ -68,9 +68,9 @@ async def call(folder: Path, line: bytes) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["take", "defer"])
 def test_a_call_is_checked_while_the_event_loop_goes_on(name: str) -> None:
-    async def main(desk: AskTool) -> None:
+    async def main(ask_tool: AskTool) -> None:
         asked = Gated()
-        task = asyncio.create_task(getattr(desk, name)(asked))
+        task = asyncio.create_task(getattr(ask_tool, name)(asked))
         await asyncio.sleep(0)
         asked.gate.set()
         assert await task == {"take": (True, RECORDED), "defer": True}[name]
@@ -80,37 +80,37 @@ def test_a_call_is_checked_while_the_event_loop_goes_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["take", "defer"])
 def test_a_call_whose_turn_ends_meanwhile_asks_nothing(name: str) -> None:
-    async def main(desk: AskTool) -> None:
+    async def main(ask_tool: AskTool) -> None:
         asked = Gated()
-        task = asyncio.create_task(getattr(desk, name)(asked))
+        task = asyncio.create_task(getattr(ask_tool, name)(asked))
         await asyncio.sleep(0)
-        desk.end_turn()
-        desk.begin_turn(may_hold=False)
+        ask_tool.end_turn()
+        ask_tool.begin_turn(may_hold=False)
         asked.gate.set()
         assert await task in (False, (False, "No turn is open in which a question could be asked."))
-        assert desk.question is None
+        assert ask_tool.question is None
 
     play(main)
 
 
 @pytest.mark.contract("F-4")
 def test_a_turn_reads_a_limited_number_of_calls(tmp_path: Path) -> None:
-    async def main(desk: AskTool) -> None:
+    async def main(ask_tool: AskTool) -> None:
         malformed = [await call(tmp_path, b"{}\n") for _ in range(MAX_CALLS - 1)]
         assert all("malformed" in each["text"] for each in malformed)
         assert await call(tmp_path, b"?" + ASKED) == {"defer": True}
         refused = await call(tmp_path, ASKED)
         assert (refused["accepted"], "too often" in refused["text"]) == (False, True)
         assert await call(tmp_path, b"?" + ASKED) == {"defer": False}
-        desk.end_turn()
-        desk.begin_turn(may_hold=False)
+        ask_tool.end_turn()
+        ask_tool.begin_turn(may_hold=False)
         assert await call(tmp_path, ASKED) == {"accepted": True, "text": RECORDED}
 
     play(main, tmp_path)
 
 
 def test_a_call_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    async def main(desk: AskTool) -> None:
+    async def main(ask_tool: AskTool) -> None:
         large = {**QUESTION, "response_schema": {"anyOf": [{}] * 30_000}}
         assert await call(tmp_path, json.dumps(large).encode() + b"\n") == {}
         assert await call(tmp_path, ASKED) == {"accepted": True, "text": RECORDED}
