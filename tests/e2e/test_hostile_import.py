@@ -14,8 +14,11 @@ import pytest
 
 from askback.app.storage import record_kinds
 from askback.core.errors import AskbackError, NotFound
+from askback.core.runs import Workdir
 from askback.store.postgres.importing import Source, import_folder
+from askback.store.sql.rows import load_run
 from askback.store.sqlite.connection import open_writer
+from askback.workspace.workdirs import Workdirs, WorkdirUnavailable
 from askback.workspace.workspaces import Workspaces
 from support import postgres
 from support.asking import asking
@@ -253,3 +256,18 @@ def test_what_a_run_has_left_is_decoded_before_it_is_written(folder: Path, addre
     assert "links.json cannot be read" in refusal(folder, address)
     links.unlink()
     assert imported(folder, address).rows["runs"] == 1
+
+
+def test_a_folder_of_the_user_that_an_imported_run_names_is_allowed_by_the_settings_alone(
+    folder: Path, address: str, tmp_path: Path
+) -> None:
+    """A run of `askback run --workdir` needs no setting. A file from somebody else must not claim to be one."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    add_run(folder, doc=sample_document(id=RUN, workdir={"path": str(keys), "by_user": True}))
+    imported(folder, address)
+    [(doc,)] = rows_of(address, "SELECT doc FROM runs")
+    run = load_run(doc)
+    assert run.workdir == Workdir(path=str(keys))
+    with pytest.raises(WorkdirUnavailable):
+        Workdirs(data_dir=folder).prepare(run.workdir)

@@ -152,6 +152,8 @@ def _decoded(values: Iterator[Any], table: str) -> Iterator[Any]:
 
 def _values(table: str, row: Mapping[str, Any]) -> Iterator[Any]:
     imported_rows.check(table, row)
+    if table == "runs":
+        row = {**row, "doc": imported_rows.without_trust(row["doc"])}
     for name, value in row.items():
         yield bool(value) if name in _FLAGS else value
     if table == "runs":
