@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import PurePosixPath
@@ -11,9 +13,11 @@ from typing import BinaryIO
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
+from askback.background.pools import Pool
 from askback.core.errors import NotFound, RefusalCode, Unavailable
+from askback.http.routes.files import chunks
 from askback.text.formatting import size
 from askback.text.json_text import indented
 from askback.web.page_context import PageContext, rendered
@@ -98,12 +102,25 @@ async def preview(context: PageContext, request: Request) -> Response:
 async def picture(context: PageContext, request: Request) -> Response:
     """The bytes of an image. The content decides, so that a browser never has to guess."""
     run_id, path = _named(request)
-    with await context.service.open_artifact(run_id, path) as file:
-        kind, content = await context.service.pools.files.run(_read_picture, file)
-    if kind is None or len(content) > MAX_PICTURE:
-        raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "the file is not an image that can be shown")
+    pool = context.service.pools.files
+    file = await context.service.open_artifact(run_id, path)
+    try:
+        head, is_large = await pool.run(_look_at, file)
+        kind = picture_kind(head)
+        if kind is None or is_large:
+            raise NotFound(RefusalCode.ARTIFACT_NOT_FOUND, "the file is not an image that can be shown")
+    except BaseException:
+        pool.post(file.close)
+        raise
     headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
-    return Response(content, HTTPStatus.OK, headers, kind)
+    return StreamingResponse(_picture(head, file, pool), HTTPStatus.OK, headers, kind)
+
+
+async def _picture(head: bytes, file: BinaryIO, pool: Pool) -> AsyncGenerator[bytes]:
+    async with aclosing(chunks(file, pool, MAX_PICTURE - len(head))) as rest:
+        yield head
+        async for chunk in rest:
+            yield chunk
 
 
 def preview_of(path: str, content: bytes) -> Preview:
@@ -123,10 +140,12 @@ def picture_kind(content: bytes) -> str | None:
     return next((kind for kind, fits in _PICTURES.items() if fits(content[:16])), None)
 
 
-def _read_picture(file: BinaryIO) -> tuple[str | None, bytes]:
-    head = file.read(16)
-    kind = picture_kind(head)
-    return kind, head + (file.read(MAX_PICTURE + 1) if kind is not None else b"")
+def _look_at(file: BinaryIO) -> tuple[bytes, bool]:
+    """The beginning of the file, and whether it is too large to be shown. A file of a store is cut instead."""
+    is_large = file.seekable() and file.seek(0, os.SEEK_END) > MAX_PICTURE
+    if file.seekable():
+        file.seek(0)
+    return file.read(16), is_large
 
 
 def _text(content: bytes, *, cut: bool) -> str | None:

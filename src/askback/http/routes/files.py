@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Literal
@@ -164,13 +164,15 @@ async def get_bundle(request: Request, context: Context, *, run_id: str) -> Resp
 def download(file: BinaryIO, path: str, pool: Pool) -> StreamingResponse:
     """A file as a download, which closes it."""
     name = PurePosixPath(path).name
-    return StreamingResponse(_chunks(file, pool), media_type=_media_type(name), headers=_attachment(name))
+    return StreamingResponse(chunks(file, pool), media_type=_media_type(name), headers=_attachment(name))
 
 
-async def _chunks(file: BinaryIO, pool: Pool) -> AsyncIterator[bytes]:
-    """Holds no thread between two chunks, so that slow clients do not use any."""
+async def chunks(file: BinaryIO, pool: Pool, limit: int | None = None) -> AsyncGenerator[bytes]:
+    """The content, up to the limit. Holds one chunk and no thread while a slow client reads."""
+    left = limit
     try:
-        while chunk := await pool.run(file.read, _CHUNK, admitted=True):
+        while chunk := await pool.run(file.read, _CHUNK if left is None else min(_CHUNK, left), admitted=True):
+            left = None if left is None else left - len(chunk)
             yield chunk
     finally:
         pool.post(file.close)
