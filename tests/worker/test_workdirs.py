@@ -410,3 +410,24 @@ def test_a_run_that_worked_in_no_folder_has_no_changes(world: World) -> None:
             assert (run.workdir, (await app.service.result(run.id)).changes) == (None, None)
 
     run_async(main)
+
+
+@pytest.mark.contract("J-2", "J-6")
+def test_a_variable_in_the_name_of_an_artifact_is_masked_in_the_copy_and_stays_in_the_folder(tmp_path: Path) -> None:
+    world, folder, value = World(tmp_path), tmp_path / "mine", "env-value-4711"
+    folder.mkdir()
+    name = f"of {value}.md"
+    turn = [{"write": {"path": f"artifacts/{name}", "text": "x"}}]
+    skill = world.skill([*turn, ASK], [*turn, {"finish": {"colour": "red"}}], name="naming")
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, env={"SHOP_TOKEN": value}, workdir=str(folder))
+            await waiting(app, run.id)
+            assert [each.path for each in await app.service.artifacts(run.id)] == ["of [redacted].md"]
+            await app.service.reply(run.id, "blue")
+            await over(app, run.id)
+            assert [each.path for each in await app.service.artifacts(run.id)] == ["of [redacted].md"]
+            assert [each.name for each in (folder / "artifacts").iterdir()] == [name]
+
+    run_async(main)

@@ -92,11 +92,11 @@ def within(seconds: float, checkpoint: Checkpoint) -> Checkpoint:
 
 
 async def mask_names(context: TurnContext, run: Run, prepared: PreparedTurn) -> None:
-    """Change the name of an artifact that contains a secret of the run. A folder of the user keeps its names.
+    """Change the name of an artifact that contains a secret of the run. Of a folder of the user, only the copies change.
 
     The output is masked in the same way, so that it still names its files.
     """
-    if run.workdir is not None or not prepared.has_secrets:
+    if not prepared.has_secrets:
         return
     workspace, redactor = context.workspaces.of(run.id), prepared.redactor
     try:
