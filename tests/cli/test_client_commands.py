@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from askback.cli.connection import system_user
+from askback.cli.connection import find, system_user
 from askback.client import Client, Run
 from support.data_folder import ASK, FINISH, World
 from support.program import RUN_ID, Ran, Started, Terminal, askback, until
@@ -426,9 +426,51 @@ def test_the_token_of_the_environment_is_not_sent_to_another_host(tmp_path: Path
     assert sent == [None, "Bearer own", environment, environment]
 
 
+@pytest.mark.parametrize(
+    ("env_url", "url", "sent"),
+    [
+        (None, "https://other.example", False),
+        (None, "http://127.0.0.1.other.example:8765", False),
+        (None, "http://127.0.0.1:8765", True),
+        (None, "http://[::1]:8765", True),
+        (None, "http://localhost:8765/", True),
+        (None, "http://ab12.localhost:8765", True),
+        (None, "http://localhost.other.example", False),
+        ("https://mine.example", "https://mine.example:443/askback", True),
+        ("https://mine.example", "http://mine.example", False),
+        ("https://mine.example", "http://127.0.0.1:8765", False),
+    ],
+)
+def test_the_token_of_the_environment_is_for_its_server_or_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env_url: str | None, url: str, sent: bool
+) -> None:
+    settings = World(tmp_path).settings()
+    monkeypatch.setenv("ASKBACK_TOKEN", "token-of-the-environment")
+    monkeypatch.delenv("ASKBACK_URL", raising=False)
+    if env_url is not None:
+        monkeypatch.setenv("ASKBACK_URL", env_url)
+    found, own = find(settings, url, None), find(settings, url, "own")
+    assert found is not None
+    assert own is not None
+    assert (found.token, found.withheld) == (("token-of-the-environment", False) if sent else (None, True))
+    assert own.token == "own"
+
+
+def test_a_client_whose_configuration_names_a_server_sends_it_the_token_of_its_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`askback mcp install CLIENT --url URL` writes the address alone; the client has the token in ASKBACK_TOKEN."""
+    monkeypatch.setenv("ASKBACK_TOKEN", "token-of-the-environment")
+    monkeypatch.delenv("ASKBACK_URL", raising=False)
+    found = find(World(tmp_path).settings(), "https://other.example", None, named_alone=True)
+    assert found is not None
+    assert found.token == "token-of-the-environment"
+
+
 def test_a_token_that_was_not_sent_is_named_with_what_to_do(server: Server, tmp_path: Path) -> None:
     given = {"ASKBACK_URL": "https://askback.example.com", "ASKBACK_TOKEN": server.token}
     refused = askback(World(tmp_path), "inbox", "--url", server.url, env=given)
     assert refused.code == 2
-    assert "ASKBACK_TOKEN is for the server in ASKBACK_URL and was not sent" in refused.stderr
+    assert "ASKBACK_TOKEN is for the server in ASKBACK_URL" in refused.stderr
+    assert "was not sent" in refused.stderr
     assert "--token" in refused.stderr

@@ -37,7 +37,7 @@ class Server:
     of_data_folder: bool = False
     """Whether it runs on this machine, and its own token was read from the data folder or from the settings."""
     withheld: bool = False
-    """Whether the environment has a token, but for the server in ASKBACK_URL."""
+    """Whether the environment has a token, but for another server."""
 
     def async_client(self, via: Channel | None = None) -> AsyncClient:
         """A client of the server. `via`: the protocol that the command serves, for the audit log."""
@@ -67,7 +67,8 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     by_token = click.option(
         "--token",
         metavar="TOKEN",
-        help="Token of the server; default: ASKBACK_TOKEN, which is not sent to another server than the one in ASKBACK_URL.",
+        help="Token of the server; default: ASKBACK_TOKEN, which is sent only to the server in ASKBACK_URL, or without "
+        "that to this machine.",
     )
     return by_url(by_token(function))
 
@@ -88,16 +89,31 @@ def no_server(settings: Settings, further: str = "") -> exit_codes.CommandFailed
     return exit_codes.CommandFailed("SERVER_UNREACHABLE", message, exit_code=exit_codes.NO_SERVER)
 
 
-def find(settings: Settings, url: str | None, token: str | None) -> Server | None:
-    """The server in the options, else in the environment, else the one that runs on the data folder."""
+def find(settings: Settings, url: str | None, token: str | None, *, named_alone: bool = False) -> Server | None:
+    """The server in the options, else in the environment, else the one that runs on the data folder.
+
+    The token of the environment is for the server of the environment, and without one for this machine. `named_alone`: the
+    configuration of a client names the server by `--url` and the token by ASKBACK_TOKEN.
+    """
     from askback.settings.environment import client_environment
 
     env_url, env_token = client_environment()
-    if token is None and env_url and url and _origin(url) != _origin(env_url):
+    if token is None and url and not (named_alone and not env_url) and not _is_for(env_url, url):
         return Server(url=url, token=None, withheld=env_token is not None)
     if named := url or env_url:
         return Server(url=named, token=token or env_token)
     return _local(settings, token or env_token)
+
+
+def _is_for(env_url: str | None, url: str) -> bool:
+    """Whether the token of the environment is meant for this server."""
+    if env_url:
+        return _origin(url) == _origin(env_url)
+    origin = _origin(url)
+    from askback.cli.serving import is_loopback
+
+    host = "" if origin is None else origin[1] or ""
+    return is_loopback(host) or host.endswith(".localhost")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
@@ -163,7 +179,10 @@ def errors_reported(server: Server | None = None) -> Iterator[None]:
 
 def _token_problem(server: Server | None) -> str:
     if server is not None and server.withheld:
-        return "requires a token; ASKBACK_TOKEN is for the server in ASKBACK_URL and was not sent: pass --token as well"
+        return (
+            "requires a token; ASKBACK_TOKEN is for the server in ASKBACK_URL, or without that for this machine, and was not "
+            "sent: set ASKBACK_URL to this server, or pass --token as well"
+        )
     sent = server is None or server.token is not None
     problem = "rejects the token; pass a valid one" if sent else "requires a token; pass one"
     return f"{problem} with --token or ASKBACK_TOKEN"

@@ -51,7 +51,7 @@ async def command(
     from askback.acp.conversation import RunChoices
 
     def connect() -> tuple[AsyncClient, Path | None]:
-        server = connection.find(settings, url, token)
+        server = connection.find(settings, url, token, named_alone=True)
         if server is None:
             raise connection.no_server(settings)
         local = connection.read_announcement(settings.data_dir)

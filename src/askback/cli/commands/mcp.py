@@ -46,7 +46,7 @@ async def command(settings: Settings, as_json: bool, url: str | None, token: str
     def server() -> tuple[str, str | None]:
         from askback.client import ServerUnreachable
 
-        found = find(settings, url, token)
+        found = find(settings, url, token, named_alone=True)
         if found is None:
             raise ServerUnreachable("this machine", f"no server runs on the data folder {settings.data_dir}")
         return found.url, found.token
