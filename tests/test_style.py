@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,32 @@ def test_what_is_left_for_later_exists_and_can_be_checked() -> None:
 )
 def test_a_comparison_with_a_message_is_found(name: str, line: str, found: bool) -> None:
     assert bool(list(check_style.comparisons(Path(name), f"src/{name}", line))) is found
+
+
+SLOW_COOKIES = re.compile(
+    r"\.cookies\b|\bcookie_parser\b|from http import cookies|\bimport http\.cookies|from http\.cookies"
+)
+"""The parser of the standard library, which Starlette uses as well, takes quadratic time in some versions of Python."""
+
+
+def test_cookies_of_strangers_meet_only_our_own_parser() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "src/askback").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if SLOW_COOKIES.search(line)
+    ]
+    assert [each for each in found if not each.startswith("src/askback/cli/commands/doctor.py")] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'found = request.cookies.get("session")',
+        "from starlette.requests import cookie_parser",
+        "from http.cookies import SimpleCookie",
+        "import http.cookies",
+    ],
+)
+def test_the_other_parsers_are_recognized(line: str) -> None:
+    assert SLOW_COOKIES.search(line)
