@@ -377,6 +377,32 @@ def test_a_map_of_holes_without_end_needs_little_memory(tmp_path: Path, old: boo
     assert list((tmp_path / "unpacked").iterdir()) == []
 
 
+def many_maps(entries: int, parts: int) -> bytes:
+    """A whole archive of so many empty files, each with a map of so many parts."""
+    index = b"%d\n" % parts + b"0\n0\n" * parts
+    index += bytes(-len(index) % 512)
+    made = bytearray()
+    for number in range(entries):
+        entry = tarfile.TarInfo(f"work/{number}")
+        entry.size = len(index)
+        entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "0"}
+        made += entry.tobuf(tarfile.PAX_FORMAT) + index
+    end = tarfile.TarInfo("askback.end").tobuf(tarfile.PAX_FORMAT) + bytes(1024)
+    return zstandard.ZstdCompressor(level=19).compress(bytes(made) + end)
+
+
+@pytest.mark.parametrize(("entries", "parts", "most_read"), [(40, 120_000, 1), (140, 9_000, 112)])
+def test_many_maps_of_holes_in_a_small_archive_are_refused(
+    tmp_path: Path, entries: int, parts: int, most_read: int
+) -> None:
+    """Reading a map takes long for its size. The parts of all maps are counted, not only those of one."""
+    archive = many_maps(entries, parts)
+    assert len(archive) < 20_000
+    with pytest.raises(ArchiveDamaged, match="maps of holes with more parts than allowed"):
+        unpacked(archive, tmp_path)
+    assert len(list((tmp_path / "unpacked").rglob("*"))) <= most_read
+
+
 def test_a_file_of_ten_thousand_parts_fits(root: Path, tmp_path: Path) -> None:
     with (root / "work" / "sparse").open("wb") as file:
         for part in range(9_999):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from askback.fs import beneath
-from askback.fs.archive_writer import END, ArchiveLimits
+from askback.fs.archive_writer import END, MAX_ALL_EXTENTS, MAX_EXTENTS, ArchiveLimits
 from askback.fs.copies import write_or_skip
 
 _PIECE = 1 << 20
@@ -139,6 +139,8 @@ class _Unpacking:
         self._checkpoint = checkpoint
         self._entries = 0
         self._bytes = 0
+        self._parts = 0
+        """Of all maps of holes."""
         self._folders: dict[str, tuple[int, int]] = {}
         """Their modes and times, which are set when everything is there."""
 
@@ -188,6 +190,9 @@ class _Unpacking:
         # Of a sparse file, the entry has the ranges with data, one after the other.
         sparse: list[tuple[int, int]] | None = getattr(entry, "sparse", None)
         parts = [(0, entry.size)] if sparse is None else sparse
+        self._parts += 0 if sparse is None else len(sparse)
+        if len(parts) > MAX_EXTENTS + 1 or self._parts > MAX_ALL_EXTENTS + self._entries:
+            raise ArchiveDamaged("the archive has maps of holes with more parts than allowed")
         self._bytes += sum(size for _, size in parts)
         if self._bytes > self._limits.max_bytes:
             raise ArchiveDamaged("the archive has more bytes than allowed")

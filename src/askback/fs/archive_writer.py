@@ -24,8 +24,10 @@ LEVEL = 1
 """Of zstandard. Higher levels take ten times as long for a fifth of the size."""
 _PIECE = 1 << 20
 _BLOCK = tarfile.BLOCKSIZE
-_MAX_EXTENTS = 10_000
+MAX_EXTENTS = 10_000
 """A file with more parts than this is packed with its holes as zeros."""
+MAX_ALL_EXTENTS = 1_000_000
+"""The same for the parts of all sparse files of an archive together."""
 
 
 class ArchiveRefused(Exception):
@@ -88,6 +90,7 @@ class _Packing:
         self._checkpoint = checkpoint
         self._entries = 0
         self._bytes = 0
+        self._extents = 0
         self._seen: dict[str, dict[str, FileState]] = {}
         """What the files of each folder were when they were packed."""
 
@@ -157,13 +160,14 @@ class _Packing:
         self._seen.setdefault(folder.path, {})[name] = FileState.of(status)
 
     def _pack_content(self, file: int, path: str, status: os.stat_result) -> None:
-        parts = _data_ranges(file, status)
+        parts = _data_ranges(file, status, min(MAX_EXTENTS, MAX_ALL_EXTENTS - self._extents))
         size = sum(end - begin for begin, end in parts)
         self._bytes += size
         if self._bytes > self._limits.max_bytes:
             raise ArchiveRefused(f"the files have more than {self._limits.max_bytes // 1_000_000:,} MB")
         entry, index = _entry(path, status, tarfile.REGTYPE), b""
         if size < status.st_size:
+            self._extents += len(parts)
             index = _index(parts, status.st_size)
             entry.pax_headers = {
                 **entry.pax_headers,
@@ -201,12 +205,12 @@ def _entry(path: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:
     return entry
 
 
-def _data_ranges(file: int, status: os.stat_result) -> list[tuple[int, int]]:
-    """The ranges of a file that hold data. All of it, if they are too many."""
+def _data_ranges(file: int, status: os.stat_result, most: int) -> list[tuple[int, int]]:
+    """The ranges of a file that hold data. All of it, if they are more than `most`."""
     parts: list[tuple[int, int]] = []
     for part in extents(file, status):
         parts.append(part)
-        if len(parts) > _MAX_EXTENTS:
+        if len(parts) > most:
             return [(0, status.st_size)]
     return parts if status.st_size else []
 
