@@ -14,9 +14,12 @@ from support.data_folder import FINISH, World
 from support.server import Server
 
 
-def test_hints_name_the_tool_that_ends_something_for_good() -> None:
+def test_hints_name_the_tools_that_end_something_for_good_or_let_an_engine_work() -> None:
     hints = {name: declared.tool(name).annotations for name, declared in TOOLS.items()}
-    assert [name for name, each in hints.items() if each is not None and each.destructive_hint] == ["cancel_run"]
+    destroying = [name for name, each in hints.items() if each is not None and each.destructive_hint]
+    assert destroying == ["run_skill", "answer_question", "cancel_run"]
+    executing = [name for name, each in hints.items() if each is not None and each.open_world_hint]
+    assert executing == ["run_skill", "answer_question"]
     reading = [name for name, each in hints.items() if each is not None and each.read_only_hint]
     assert reading == ["get_run", "list_questions", "list_skills"]
 

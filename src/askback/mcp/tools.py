@@ -177,10 +177,14 @@ class Declared:
     description: str
     reads_only: bool = False
     destroys: bool = False
+    executes: bool = False
+    """Whether an engine works after it, which asks nobody before it changes a file or calls another server."""
 
     def tool(self, name: str) -> types.Tool:
         hints = types.ToolAnnotations(
-            read_only_hint=self.reads_only, destructive_hint=self.destroys, open_world_hint=False
+            read_only_hint=self.reads_only,
+            destructive_hint=self.destroys or self.executes,
+            open_world_hint=self.executes,
         )
         return types.Tool(
             name=name,
@@ -201,6 +205,7 @@ TOOLS: dict[str, Declared] = {
         description="Start a skill of Askback and wait up to 40 seconds. If state is waiting_user, ask the user the question "
         "and call answer_question. If it is queued or running, call get_run with the run_id. The run continues "
         "in any case. The same call again finds the same run.",
+        executes=True,
     ),
     "get_run": Declared(
         act=_get_run,
@@ -217,6 +222,7 @@ TOOLS: dict[str, Declared] = {
         title="Answer a question",
         description="Answer the question of a run with what the user said, and wait for what comes next. Never answer a "
         "question that the user has not answered.",
+        executes=True,
     ),
     "cancel_run": Declared(
         act=_cancel_run,
