@@ -39,10 +39,10 @@ def place(database_server: PostgresServer, tmp_path: Path) -> World:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, *, patience_sec: float) -> None:
-    from askback.store.postgres import limits
+    from askback.store.postgres import link
 
-    given = limits.Limits(patience_sec=patience_sec, answer_sec=2.0, least_sec=2.0, statement_sec=60.0)
-    monkeypatch.setattr(limits, "DEFAULT", given)
+    given = link.Limits(patience_sec=patience_sec, answer_sec=2.0, least_sec=2.0, statement_sec=60.0)
+    monkeypatch.setattr(link, "DEFAULT", given)
 
 
 async def created(client: httpx.AsyncClient) -> httpx.Response:
