@@ -14,15 +14,14 @@ from pathlib import Path
 
 from askback.blobs.base import Files, StoreAddress, WrongStore, unavailable, wrong_store
 from askback.blobs.identity import MARK, check_mark, new_id, put_mark, read_mark
-from askback.core.errors import NotFound, RefusalCode, Unavailable, WarningCode
+from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.fs.atomic import make_private
 from askback.store.base import Store
+from askback.workspace.archives import is_only_on_one_machine
 
 log = logging.getLogger(__name__)
 
-ONLY_HERE = "the run's files are only on the machine of this turn, and its session can only be resumed there"
-"""How the warning FILES_NOT_KEPT of a run begins whose archive could not be stored."""
 _SAMPLE = 50
 """How many archives are looked for in a store without a mark. Some may be too large to be stored."""
 _AT_ONCE = 16
@@ -185,7 +184,7 @@ async def report_contents(store: Store, files: Files) -> ContentReport:
 
     runs = [await _still_named(store, key) for key in await asyncio.to_thread(look)]
     lost = [run for run in runs if run is not None]
-    missing = tuple(sorted(run.id for run in lost if not _is_only_here(run)))
+    missing = tuple(sorted(run.id for run in lost if not is_only_on_one_machine(run.kept or "")))
     return ContentReport(looked_for=len(keys), missing=missing, not_kept=len(lost) - len(missing))
 
 
@@ -196,7 +195,3 @@ async def _still_named(store: Store, key: str) -> Run | None:
     except NotFound:
         return None
     return run if run.kept == key and not run.state.final else None
-
-
-def _is_only_here(run: Run) -> bool:
-    return any(each.code is WarningCode.FILES_NOT_KEPT and each.message.startswith(ONLY_HERE) for each in run.warnings)

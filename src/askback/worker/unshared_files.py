@@ -16,7 +16,6 @@ from pathlib import Path
 
 from askback.background.loops import keep_trying
 from askback.background.pools import Pools
-from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import AskbackError, Conflict, NotFound, RefusalCode, RunWarning, WarningCode
 from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesStored
@@ -152,7 +151,7 @@ class Sharing:
         except TreeChangedWhilePacking:
             return False
         except NotArchived as problem:
-            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
+            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=str(problem))
             signal = FilesStored(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
         try:
             await move(self._store, run.id, signal, seen=run)

@@ -58,11 +58,21 @@ class ArchiveMissing(Exception):
     """The archive that a run names is gone, or damaged. The message is for people."""
 
 
+_ONLY_HERE = ".not-stored"
+
+
+def is_only_on_one_machine(key: str) -> bool:
+    """Whether the key names files that could not be packed, and are only on the machine of their turn."""
+    return key.endswith(_ONLY_HERE)
+
+
 class NotArchived(Exception):
     """The run's files cannot be packed; `key` names what is only on this machine. The message is for people."""
 
     def __init__(self, key: str, why: str) -> None:
-        super().__init__(why)
+        super().__init__(
+            f"the run's files are only on the machine of this turn, and its session can only be resumed there: {why}"
+        )
         self.key = key
 
 
@@ -171,7 +181,8 @@ class RunArchives:
 
         Raises `TreeChangedWhilePacking` if a process that is alive keeps writing, `NotArchived`, and `Unavailable`.
         """
-        key, folder = f"{_archives(run.id)}{run.epoch}-{run.attempt_number}.tar.zst", self._folder(run.id)
+        name, folder = f"{_archives(run.id)}{run.epoch}-{run.attempt_number}", self._folder(run.id)
+        key = f"{name}.tar.zst"
         try:
             await self._pack(folder, caches, over=over)
             # Nobody else writes under this epoch: an upload that was cut off is repeated.
@@ -179,6 +190,7 @@ class RunArchives:
         except (ArchiveRefused, TreeChangedWhilePacking) as refusal:
             if alive and isinstance(refusal, TreeChangedWhilePacking):
                 raise
+            key = f"{name}{_ONLY_HERE}"
             await self._pool.run(folder.record, key)
             raise NotArchived(key, str(refusal)) from None
         finally:

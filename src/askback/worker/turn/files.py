@@ -17,7 +17,6 @@ from typing import TypeVar
 from askback.background.loops import retry
 from askback.background.outages import OUTAGES
 from askback.background.pools import Checkpoint
-from askback.cluster.file_store import ONLY_HERE
 from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run, TurnKind
@@ -209,7 +208,7 @@ async def store_archive(
             alive = False
             return await store()
         except NotArchived as problem:
-            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=f"{ONLY_HERE}: {problem}")
+            warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=str(problem))
             return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
         OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
         return replace(signal, kept=key)
