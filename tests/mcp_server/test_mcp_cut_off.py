@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from askback.mcp.arguments import MAX_WAIT_SEC
+from askback.mcp.envelope import MAX_WAIT_SEC
 from support.mcp_client import Door, called, key, refusal, run, started
 from support.server import Server
 

@@ -15,8 +15,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from askback.client import AsyncClient
-from askback.mcp.arguments import CALL_SEC, MAX_WAIT_SEC
 from askback.mcp.caller import MAX_LINKS, Caller, OpenForms, Remembered
+from askback.mcp.envelope import CALL_SEC, MAX_WAIT_SEC
 from askback.mcp.server import make_server, state_security
 from support.mcp_client import Door, run, started
 from support.server import Server

@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from askback.mcp.arguments import MAX_WAIT_SEC
+from askback.mcp.envelope import MAX_WAIT_SEC
 from support.data_folder import ASK, FINISH, World
 from support.mcp_client import Door, key, run
 from support.program import ASKBACK

@@ -24,9 +24,17 @@ _LOG_PAUSE_SEC = 1.0
 
 
 @dataclass(slots=True)
-class _Bucket:
+class LeakyBucket:
+    """Fills by one for each event, and drains at a constant rate."""
+
     level: float
     at: float
+
+    def drain(self, now: float, per_sec: float) -> float:
+        """The level now."""
+        self.level = max(0.0, self.level - (now - self.at) * per_sec)
+        self.at = now
+        return self.level
 
 
 class FailedSignIns:
@@ -37,18 +45,18 @@ class FailedSignIns:
         self._per_sec = free / _MINUTE_SEC
         self._highest = free + _MAX_WAIT_SEC * self._per_sec
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, LeakyBucket] = OrderedDict()
         self._log_at = -math.inf
 
     def count(self, address: str, kind: str) -> int | None:
         """Count one failure. Returns after how many seconds the address may try again, or None if it may try now."""
         network, now = _network(address), self._clock()
-        bucket = self._buckets.setdefault(network, _Bucket(0.0, now))
+        bucket = self._buckets.setdefault(network, LeakyBucket(0.0, now))
         self._buckets.move_to_end(network)
         if len(self._buckets) > _MAX_ADDRESSES:
             self._buckets.popitem(last=False)
-        before = max(0.0, bucket.level - (now - bucket.at) * self._per_sec)
-        bucket.level, bucket.at = min(before + 1, self._highest), now
+        before = bucket.drain(now, self._per_sec)
+        bucket.level = min(before + 1, self._highest)
         if before == 0:
             self._log(now, "sign-in by %s from %s failed", kind, network)
         if bucket.level <= self._free:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from askback.access.grants import Grant, digest
 from askback.access.issued import Issued
-from askback.access.tokens import keep_writing
+from askback.access.tokens import flush_periodically
 from askback.background.outages import OUTAGES
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.fs.records import Records
@@ -163,7 +163,7 @@ class Sessions(Issued[Session]):
 
     async def watch(self) -> None:
         """Periodically write when sessions were used."""
-        await keep_writing(self.flush, "the use of browser sessions")
+        await flush_periodically(self.flush, "the use of browser sessions")
 
     def flush(self) -> None:
         if self._seen:

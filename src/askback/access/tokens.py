@@ -172,12 +172,12 @@ class TokenUses:
     def __init__(self, records: Records, clock: Callable[[], datetime]) -> None:
         self._stored = records.collection("token-uses", TokenUse)
         self._clock = clock
-        self._noted: dict[str, TokenUse] = {}
+        self._recorded: dict[str, TokenUse] = {}
         self._is_written = True
 
     def record(self, token_digest: str, via: Channel) -> None:
         """Remember that the token is being used. Writes nothing."""
-        self._noted[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
+        self._recorded[token_digest] = TokenUse(digest=token_digest, at=self._clock(), via=via)
         self._is_written = False
 
     def last(self, token_digest: str) -> TokenUse | None:
@@ -187,7 +187,7 @@ class TokenUses:
         except Unavailable as error:
             OUTAGES.failed(log, "cannot read when tokens were used", error)
             written = None
-        return _later(written, self._noted.get(token_digest))
+        return _later(written, self._recorded.get(token_digest))
 
     def flush(self, known: Callable[[], frozenset[str]]) -> None:
         """Write the uses of the tokens with these digests, and forget those of all others."""
@@ -198,7 +198,7 @@ class TokenUses:
         try:
             with self._stored.changing() as uses:
                 # Another server may have seen a later use.
-                for noted in list(self._noted.values()):
+                for noted in list(self._recorded.values()):
                     uses[noted.digest] = _later(uses.get(noted.digest), noted) or noted
                 for token_digest in self._outdated(uses, known):
                     del uses[token_digest]
@@ -216,7 +216,7 @@ class TokenUses:
 
     async def watch(self, known: Callable[[], frozenset[str]]) -> None:
         """Periodically write when tokens were used."""
-        await keep_writing(lambda: self.flush(known), "when tokens were used")
+        await flush_periodically(lambda: self.flush(known), "when tokens were used")
 
 
 def _later(one: TokenUse | None, other: TokenUse | None) -> TokenUse | None:
@@ -225,7 +225,7 @@ def _later(one: TokenUse | None, other: TokenUse | None) -> TokenUse | None:
     return one if one.at > other.at else other
 
 
-async def keep_writing(flush: Callable[[], None], what: str) -> None:
+async def flush_periodically(flush: Callable[[], None], what: str) -> None:
     """Call `flush` in a thread every few minutes. `what` names the facts in the log if that fails."""
 
     async def wait_and_flush() -> None:

@@ -61,8 +61,8 @@ def openapi_document() -> Any:
     return msgspec.json.decode(msgspec.json.encode(openapi.document(_OPERATIONS)))
 
 
-def api(context: Context, faces: Mapping[str, ASGIApp] = {}) -> Starlette:
-    """The routes, without authentication. `faces` are applications for other protocols, by their paths."""
+def api(context: Context, mounts: Mapping[str, ASGIApp] = {}) -> Starlette:
+    """The routes, without authentication. `mounts` are applications for other protocols, by their paths."""
 
     async def openapi_json(request: Request) -> Response:
         return json_response(openapi_document())
@@ -71,7 +71,7 @@ def api(context: Context, faces: Mapping[str, ASGIApp] = {}) -> Starlette:
         routes=[
             *map(route, _OPERATIONS),
             Route("/v1/openapi.json", openapi_json),
-            *(Route(path, face) for path, face in faces.items()),
+            *(Route(path, mounted) for path, mounted in mounts.items()),
         ],
         exception_handlers=problems.HANDLERS,
     )
@@ -170,7 +170,11 @@ class Origins:
             preflight = Response(status_code=HTTPStatus.NO_CONTENT, headers=_PREFLIGHT)
             await preflight(scope, receive, with_headers)
             return
-        kept = [pair for pair in scope["headers"] if not _is_of_browsers(pair[0])]
+        kept = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name not in _OF_BROWSERS and not name.startswith(b"sec-fetch-")
+        ]
         await self._app({**scope, "headers": kept}, receive, with_headers)
 
     def _allowed_origin(self, scope: Scope) -> str | None:
@@ -178,10 +182,6 @@ class Origins:
             return None
         origin = headers_of(scope).get("origin")
         return origin if origin in self._allowed else None
-
-
-def _is_of_browsers(name: bytes) -> bool:
-    return name in _OF_BROWSERS or name.startswith(b"sec-fetch-")
 
 
 _SCHEME = "bearer "

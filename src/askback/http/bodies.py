@@ -154,7 +154,7 @@ class BodyMemory:
         try:
             await self._receive(request, text)
             async with self._large if text.size > _LARGE_BYTES else nullcontext():
-                yield await _decoded(text, shape, parsing)
+                yield await _in_thread_if_large(parsing, text.size, _decode, text, shape)
         finally:
             self._held -= text.size
 
@@ -215,10 +215,6 @@ class Checked:
     body: bytes
     document: Any
     values: int
-
-
-async def _decoded(text: _JsonText, shape: type[S], parsing: Pool) -> S:
-    return await _in_thread_if_large(parsing, text.size, _decode, text, shape)
 
 
 async def _in_thread_if_large(parsing: Pool, size: int, work: Callable[..., T], *args: Any) -> T:

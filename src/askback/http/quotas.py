@@ -15,6 +15,7 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from askback.access.failed_sign_ins import LeakyBucket
 from askback.access.grants import Grant
 from askback.core.access import MAIN as MAIN
 from askback.core.errors import RefusalCode
@@ -55,35 +56,13 @@ class Quotas:
         return self.by_name.get(grant.name) or (_Unlimited() if grant.name == MAIN else self.usual)
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """A token bucket that holds the requests of ten seconds."""
-
-    left: float
-    at: float
-
-    def wait_sec(self, per_min: int, now: float) -> float:
-        """Take one request and return 0, or return how long to wait."""
-        rate = per_min / 60
-        self.left = min(_capacity(per_min), self.left + (now - self.at) * rate)
-        self.at = now
-        if self.left < 1:
-            return (1 - self.left) / rate
-        self.left -= 1
-        return 0.0
-
-
-def _capacity(per_min: int) -> float:
-    return max(1.0, per_min / 60 * _BURST_SEC)
-
-
 class RequestRate:
-    """Counts the requests of every caller, sign-ins included."""
+    """Counts the requests of every caller, sign-ins included. A caller may send those of ten seconds at once."""
 
     def __init__(self, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
         self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, LeakyBucket] = {}
 
     def refusal(self, grant: Grant) -> Response | None:
         """Counts a request of this caller. The response, if it is one too many."""
@@ -102,14 +81,16 @@ class RequestRate:
         key = grant.owner
         now = self._clock()
         if (bucket := self._buckets.get(key)) is None:
-            self._forget_full(now)
-            bucket = self._buckets[key] = _Bucket(_capacity(per_min), now)
-        return bucket.wait_sec(per_min, now)
-
-    def _forget_full(self, now: float) -> None:
-        """Remove buckets that are full again because they were not used for the time of a burst."""
-        if len(self._buckets) >= _MAX_BUCKETS:
-            self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}
+            if len(self._buckets) >= _MAX_BUCKETS:
+                # Those that were not used for the time of a burst are empty.
+                self._buckets = {key: each for key, each in self._buckets.items() if now - each.at < _BURST_SEC}
+            bucket = self._buckets[key] = LeakyBucket(0.0, now)
+        rate = per_min / 60
+        left = max(1.0, rate * _BURST_SEC) - bucket.drain(now, rate)
+        if left < 1:
+            return (1 - left) / rate
+        bucket.level += 1
+        return 0.0
 
 
 class RateCap:

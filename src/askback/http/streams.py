@@ -34,8 +34,8 @@ _END_SEC = 1.0
 """How long the end of a stream waits for a client that does not read."""
 _VALID_SEC = 5.0
 _PIECE_BYTES = 65_536
-_KEPT_EVENTS = 512
-_KEPT_EVENT_BYTES = 16_384
+_CACHED_EVENTS = 512
+_CACHED_EVENT_BYTES = 16_384
 
 
 def wants_stream(accept: str) -> bool:
@@ -70,7 +70,7 @@ class Streams:
         self.measure_lag: Callable[[float], None] = lambda seconds: None
         """Gets the time from the commit of an event until it was written to a client."""
         self._open: Counter[str] = Counter()
-        self._kept: dict[Hashable, bytes] = {}
+        self._cached: dict[Hashable, bytes] = {}
         self._inbox: tuple[InboxPage, bytes] | None = None
 
     @property
@@ -129,23 +129,23 @@ class Streams:
     def encoded(self, event: Event) -> bytes:
         """The event as it is sent, encoded once for all clients."""
         key = (event.run_id, event.seq)
-        if (known := self._kept.get(key)) is not None:
+        if (known := self._cached.get(key)) is not None:
             return known
         data = msgspec.json.encode(wire.Event.of(event))
-        return self._keep(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
+        return self._cache(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
 
     def encoded_run(self, run: Run, view: Callable[[Run], Any]) -> bytes:
         """The run as it is sent to clients that follow all runs."""
         key = (run.id, "version", run.version)
-        if (known := self._kept.get(key)) is not None:
+        if (known := self._cached.get(key)) is not None:
             return known
-        return self._keep(key, b"event: run\ndata: %s\n\n" % msgspec.json.encode(view(run)))
+        return self._cache(key, b"event: run\ndata: %s\n\n" % msgspec.json.encode(view(run)))
 
-    def _keep(self, key: Hashable, text: bytes) -> bytes:
-        if len(text) <= _KEPT_EVENT_BYTES:
-            self._kept[key] = text
-            if len(self._kept) > _KEPT_EVENTS:
-                del self._kept[next(iter(self._kept))]
+    def _cache(self, key: Hashable, text: bytes) -> bytes:
+        if len(text) <= _CACHED_EVENT_BYTES:
+            self._cached[key] = text
+            if len(self._cached) > _CACHED_EVENTS:
+                del self._cached[next(iter(self._cached))]
         return text
 
     def encoded_inbox(self, page: InboxPage) -> bytes:

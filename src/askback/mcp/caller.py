@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 from askback.client import AsyncClient, Conflict, Forbidden, NotFound, Refused
 from askback.core.labels import MCP_CALL
 from askback.core.runs import Mode, RunState
-from askback.mcp.arguments import RunSkill
-from askback.mcp.envelope import Envelope, envelope_of
+from askback.mcp.envelope import Envelope, RunSkill, envelope_of
 from askback.wire.questions import Interaction
 from askback.wire.runs import Result, Run
 
@@ -49,7 +48,9 @@ class Caller:
             return await self._create(wanted, wanted.idempotency_key, {}), False
         digest = self._digest(wanted)
         earlier = await self._earlier(digest)
-        if earlier is not None and _is_remembered(earlier):
+        if earlier is not None and (
+            earlier.finished_at is None or datetime.now(UTC) - earlier.finished_at < _REMEMBERED
+        ):
             return earlier, True
         key = f"mcp-{digest}-{'' if earlier is None else earlier.id}"
         return await self._create(wanted, key, {MCP_CALL: digest}), False
@@ -163,7 +164,7 @@ class Caller:
             if error.status >= 500:
                 raise
             return None
-        self.urls.keep(key, link.url)
+        self.urls.put(key, link.url)
         return link.url
 
     async def _write(self, writing: Coroutine[Any, Any, T]) -> T:
@@ -172,10 +173,6 @@ class Caller:
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         return await asyncio.shield(task)
-
-
-def _is_remembered(run: Run) -> bool:
-    return run.finished_at is None or datetime.now(UTC) - run.finished_at < _REMEMBERED
 
 
 def _asks(run: Run, interaction_id: str) -> bool:
@@ -198,7 +195,7 @@ class Remembered(Generic[T]):
     def find(self, question: Question) -> T | None:
         return self._known.get(question)
 
-    def keep(self, question: Question, value: T) -> None:
+    def put(self, question: Question, value: T) -> None:
         self._known[question] = value
         while len(self._known) > self._limit:
             self._known.popitem(last=False)

@@ -90,7 +90,7 @@ class HttpFace:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         owner = self._identity(scope)
 
-        async def noting(message: Message) -> None:
+        async def with_session(message: Message) -> None:
             is_open = message["type"] == "http.response.start" and message["status"] < HTTPStatus.BAD_REQUEST
             if is_open and (session_id := dict(message["headers"]).get(_SESSION_ID)):
                 opening.close()
@@ -99,19 +99,19 @@ class HttpFace:
 
         with ExitStack() as opening:
             opening.enter_context(self.sessions.opening(owner))
-            await self._handle(owner, scope, receive, noting)
+            await self._handle(owner, scope, receive, with_session)
 
     async def _in_session(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         owner = self._identity(scope)
 
-        async def noting(message: Message) -> None:
+        async def with_session(message: Message) -> None:
             # No other response proves that it has ended: 404 is also the status of an unknown method.
             if scope["method"] == "DELETE" and message.get("status") == HTTPStatus.OK:
                 self.sessions.forget(session_id, owner)
             await send(message)
 
         with self.sessions.using(session_id, owner):
-            await self._handle(owner, scope, receive, noting)
+            await self._handle(owner, scope, receive, with_session)
 
     async def _handle(self, owner: str, scope: Scope, receive: Receive, send: Send) -> None:
         # A session belongs to the token that has opened it.
@@ -181,7 +181,7 @@ class _Session:
 
 
 class Sessions:
-    """The open sessions, the longest unused first. `end` ends one in the SDK, by its id and owner."""
+    """Stateful MCP sessions: limit per token, and eviction of the longest unused. `end` ends one in the SDK, by its id and owner."""
 
     def __init__(self, end: Callable[[str, str], Awaitable[None]], *, max_per_token: int = MAX_PER_TOKEN) -> None:
         self._end = end
@@ -195,7 +195,7 @@ class Sessions:
 
     async def make_room(self, owner: str) -> bool:
         """Whether the owner may open one more. For it, the idle session that was unused for the longest time is ended."""
-        while self._count_of(owner) >= self._max_per_token:
+        while self._opening[owner] + sum(each.owner == owner for each in self._all.values()) >= self._max_per_token:
             idle = next((each for each in self._all.values() if each.owner == owner and not each.in_use), None)
             if idle is None:
                 return False
@@ -240,9 +240,6 @@ class Sessions:
         """End the sessions whose token is no longer valid."""
         for session in [each for each in self._all.values() if not each.still_valid()]:
             await self._end_one(session)
-
-    def _count_of(self, owner: str) -> int:
-        return self._opening[owner] + sum(each.owner == owner for each in self._all.values())
 
     async def _end_one(self, session: _Session) -> None:
         self._all.pop(session.id, None)

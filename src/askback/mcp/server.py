@@ -18,9 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from askback import __version__
 from askback.client import CallFailed
-from askback.mcp.arguments import CALL_SEC
 from askback.mcp.caller import Caller
-from askback.mcp.envelope import ARTIFACTS, failed, refused
+from askback.mcp.envelope import ARTIFACTS, CALL_SEC, failed, refused
 from askback.mcp.skill_resources import SCHEME, add_skills, list_skill_files, mcp_errors, read_file, resource_contents
 from askback.mcp.tasks import add_tasks
 from askback.mcp.tools import TOOLS, Returned, ToolCall, call_tool, skill_tools

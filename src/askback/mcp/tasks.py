@@ -160,7 +160,7 @@ class TaskCall:
                 reaction = types.ElicitResult.model_validate(given)
                 await self._react(run, asked, reaction)
                 question = (self.caller.identity, run.id, key)
-                self.reactions.keep(question, reaction.action == "accept")
+                self.reactions.put(question, reaction.action == "accept")
         return {}
 
     async def _react(self, run: Run, asked: Interaction, reaction: types.ElicitResult) -> None:

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from askback.client import AsyncClient, CallFailed, NotFound, ServerFault
 from askback.core.runs import RunState
-from askback.mcp import arguments as given
+from askback.mcp import envelope as given
 from askback.mcp.asking import asked_now, elicitation_for, input_required, is_modern, taken_up
 from askback.mcp.caller import Caller
 from askback.mcp.elicitation import by_tool

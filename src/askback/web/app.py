@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -135,7 +135,7 @@ def _route(context: PageContext, page: Page) -> Route:
 
 def _static_routes() -> tuple[Route, ...]:
     """Static files, for a signed-in browser and below an answer link."""
-    files = _static_files()
+    files = {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 
     async def show(request: Request) -> Response:
         file = files.get(request.path_params["name"])
@@ -187,11 +187,6 @@ class StaticFile:
         if request.headers.get("if-none-match") == self.etag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(self.content, HTTPStatus.OK, headers, self.media_type)
-
-
-def _static_files() -> Mapping[str, StaticFile]:
-    """All static files by name."""
-    return {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 
 
 def _read(path: Path) -> StaticFile:

@@ -34,7 +34,8 @@ class Failure:
 
 
 async def dashboard(context: PageContext, request: Request) -> Response:
-    days = _period(request)
+    given = request.query_params.get("days", "")
+    days = next((each for each in PERIODS if str(each) == given), _FIRST_SHOWN)
     stats, health = await statistics(context.service, days), await context.health()
     pending = await context.service.store.pending(limit=_MAX_WAITING)
     return context.show(
@@ -55,11 +56,6 @@ async def dashboard(context: PageContext, request: Request) -> Response:
         health=health,
         disk_free=size(health.disk_free_bytes),
     )
-
-
-def _period(request: Request) -> int:
-    given = request.query_params.get("days", "")
-    return next((days for days in PERIODS if str(days) == given), _FIRST_SHOWN)
 
 
 def _outcomes(day: Finished) -> dict[str, int]:

@@ -21,7 +21,6 @@ from askback.http.routes.files import chunks
 from askback.text.formatting import size
 from askback.text.json_text import indented
 from askback.web.page_context import PageContext, rendered
-from askback.workspace.versions import Version
 
 MAX_LISTED = 500
 """More files are only in the zip file."""
@@ -191,7 +190,7 @@ async def changes(context: PageContext, request: Request) -> Response:
     found = await context.service.diff(run_id, path, from_turn, to_turn)
     if found is not None and not found.lines and "from" not in request.query_params:
         # Unchanged since the last version: the last change is the one before it.
-        from_turn = _before_last(versions)
+        from_turn = versions[-2].turn if len(versions) > 1 else 0
         found = await context.service.diff(run_id, path, from_turn, to_turn)
     return context.show(
         request,
@@ -201,7 +200,7 @@ async def changes(context: PageContext, request: Request) -> Response:
         turns=turns,
         from_turn=from_turn,
         to_turn=to_turn,
-        lines=None if found is None else [_line(each) for each in found.lines],
+        lines=None if found is None else [Line(kind=_KINDS.get(each[0], "same"), text=each) for each in found.lines],
         cut=found is not None and found.cut,
     )
 
@@ -209,12 +208,3 @@ async def changes(context: PageContext, request: Request) -> Response:
 def _chosen(request: Request, name: str, turns: Sequence[int], otherwise: int) -> int:
     """The turn of the query, if it is one of the choices."""
     return next((turn for turn in turns if str(turn) == request.query_params.get(name)), otherwise)
-
-
-def _before_last(versions: Sequence[Version]) -> int:
-    """The turn of the last version but one, or 0: what was there before the last change."""
-    return versions[-2].turn if len(versions) > 1 else 0
-
-
-def _line(text: str) -> Line:
-    return Line(kind=_KINDS.get(text[0], "same"), text=text)

@@ -39,7 +39,9 @@ async def skill(context: PageContext, request: Request) -> Response:
         return context.show(request, "skill.html", skill=listing, text="", schemas=[], past=None)
     schemas = {"input": package.input_schema, "parameter": package.parameter_schema, "output": package.output_schema}
     pool = context.service.pools.skills
-    shown = await pool.run(_shown, schemas)
+    shown = await pool.run(
+        lambda: [(name, rows(schema), indented(schema)) for name, schema in schemas.items() if schema is not None]
+    )
     text = await pool.run(rendered, package.body)
     recent = await context.service.store.list_runs(RunFilter(skill=listing.id), limit=_RECENT)
     return context.show(request, "skill.html", skill=listing, text=text, schemas=shown, past=past(recent.items))
@@ -61,10 +63,6 @@ def past(recent: Sequence[Run]) -> Past | None:
     states = [run.state for run in recent]
     succeeded = states.count(RunState.SUCCEEDED)
     return Past(last=recent[0], succeeded=succeeded, ended=succeeded + states.count(RunState.FAILED))
-
-
-def _shown(schemas: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-    return [(name, rows(schema), indented(schema)) for name, schema in schemas.items() if schema is not None]
 
 
 async def demo_skill(context: PageContext, request: Request) -> Response:

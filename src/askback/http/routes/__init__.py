@@ -1,1 +1,1 @@
-"""The routes of the API, one module for each resource. `http.routing` declares how a route is written."""
+"""The operations of the API, one module for each resource. `http.routing` says how one is declared."""

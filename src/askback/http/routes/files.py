@@ -57,12 +57,12 @@ ATTACHMENT = {"Content-Disposition": "Always `attachment`: a browser never shows
 )
 async def upload(request: Request, context: Context) -> Upload:
     """Upload a file. Use it in the `input` of a run, or in a reply, as `{"upload_id": "…"}`."""
-    kept = await keep_upload(request, context)
-    changed(request, kept.upload_id)
-    return Upload.of(kept)
+    stored = await store_upload(request, context)
+    changed(request, stored.upload_id)
+    return Upload.of(stored)
 
 
-async def keep_upload(request: Request, context: Context) -> uploads.Upload:
+async def store_upload(request: Request, context: Context) -> uploads.Upload:
     """Store the file of the form, within the caller's quota."""
     grant = request.scope["grant"]
     expected = declared_length(request.scope) or context.bodies.upload_bytes

@@ -16,7 +16,7 @@ from askback.core.labels import is_one_line
 from askback.core.runs import Run
 from askback.http.auth import actor_of, headers_of, host_of
 from askback.http.context import Context, changed
-from askback.http.routes.files import FORM_WITH_FILE, keep_upload
+from askback.http.routes.files import FORM_WITH_FILE, store_upload
 from askback.http.routing import ANSWER, READ, Access, Router
 from askback.http.streams import EventStream, one_by_one, wants_stream
 from askback.runs.links import ANSWER_PAGE, ANSWERS, Link, StoredLink
@@ -122,10 +122,10 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
     link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")
     grant = request.scope["grant"]
-    text, kept = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
-    changed(request, kept.id, run_id=run_id, interaction_id=pending.interaction_id)
+    text, stored = await asyncio.to_thread(context.links.make, link, token=grant.name, token_digest=grant.token_digest)
+    changed(request, stored.id, run_id=run_id, interaction_id=pending.interaction_id)
     url = context.addresses.base_url(host_of(headers_of(request.scope))) + ANSWERS + text
-    return question_wire.Link(id=kept.id, url=url, expires_at=expires)
+    return question_wire.Link(id=stored.id, url=url, expires_at=expires)
 
 
 @router.add("GET /v1/runs/{run_id}/interaction/links", "List the links to the pending question", ANSWER)
@@ -225,12 +225,12 @@ async def linked_file(request: Request, context: Context, *, link: str) -> quest
     held: Link = request.scope["grant"].link
     # Before the file is received.
     await _linked(context, held)
-    kept = await keep_upload(request, context)
-    file = await context.pools.files.run(context.uploads.path, kept.upload_id)
+    uploaded = await store_upload(request, context)
+    file = await context.pools.files.run(context.uploads.path, uploaded.upload_id)
     try:
         run = await context.service.reply_with_file(held.run_id, file, held.interaction_id, by=actor_of(request))
     except AskbackError:
-        await context.pools.files.run(context.uploads.discard, kept.upload_id, admitted=True)
+        await context.pools.files.run(context.uploads.discard, uploaded.upload_id, admitted=True)
         raise
     await context.record_use([file], run)
     return await _answered(context, held)
