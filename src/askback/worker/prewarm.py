@@ -40,7 +40,7 @@ class Prewarming:
     def __init__(
         self, context: TurnContext, folders: FreshFolders, *, wanted: Mapping[str, int], new_id: Callable[[], str]
     ) -> None:
-        self.folders = folders
+        self._folders = folders
         self.hits = 0
         self.misses = 0
         self._context = context
@@ -85,7 +85,7 @@ class Prewarming:
                 return
         await self._pool.drop(run_id)
         # If its process had ended before, nobody has removed the folder.
-        await asyncio.to_thread(self.folders.remove, run_id)
+        await asyncio.to_thread(self._folders.remove, run_id)
 
     # Executing a run.
 
@@ -146,7 +146,7 @@ class Prewarming:
 
     async def _start(self, name: str) -> PrewarmedProcess | None:
         try:
-            process = await start_prewarmed(self._context, self.folders, name, self._new_id())
+            process = await start_prewarmed(self._context, self._folders, name, self._new_id(), on_use=self._count_use)
         except (CannotPrewarm, NotStarted, OSError, AskbackError) as error:
             if self._told.get(name) != str(error):
                 log.warning("no process of %s can be prewarmed: %s", name, error)
@@ -156,7 +156,6 @@ class Prewarming:
         finally:
             self._starting[name] -= 1
         self._told.pop(name, None)
-        process.on_use = self._count_use
         return process
 
     async def _hold(self, process: PrewarmedProcess) -> None:

@@ -70,9 +70,9 @@ class PrewarmedProcess:
     lock: FileLock
     sign_in_copies: SignInCopies | None
     ask_tool: AskTool
-    ended: bool = False
-    on_use: Callable[[], None] = lambda: None
+    on_use: Callable[[], None]
     """Called when a run has taken it over."""
+    ended: bool = False
 
     def is_current(self) -> bool:
         """Whether a process that is started now would be the same."""
@@ -146,7 +146,9 @@ def _files_of(home: Path | None) -> tuple[tuple[str, int, int], ...]:
 # Starting it.
 
 
-async def start_prewarmed(context: TurnContext, folders: FreshFolders, name: str, run_id: str) -> PrewarmedProcess:
+async def start_prewarmed(
+    context: TurnContext, folders: FreshFolders, name: str, run_id: str, *, on_use: Callable[[], None]
+) -> PrewarmedProcess:
     """Start a process of the engine in a new folder. Raises `CannotPrewarm`, `NotStarted` or `OSError`."""
     engine, setup = context.engines[name], context.setups[name]
     installed = await context.probes.find(engine, setup)
@@ -184,6 +186,7 @@ async def start_prewarmed(context: TurnContext, folders: FreshFolders, name: str
         lock=lock,
         sign_in_copies=copies,
         ask_tool=ask_tool,
+        on_use=on_use,
     )
 
 
