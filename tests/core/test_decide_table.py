@@ -21,26 +21,6 @@ from datetime import timedelta
 from typing import NamedTuple, get_args
 
 import pytest
-from specimens import (
-    ASKING,
-    BROKEN,
-    CREATED,
-    DONE,
-    EPOCH,
-    HANDLE,
-    LOST,
-    NOW,
-    OTHER_HANDLE,
-    OWNER,
-    PROCESS,
-    SOFT,
-    WRONG,
-    event_types,
-    final_run,
-    queued_run,
-    running_run,
-    waiting_run,
-)
 
 from askback.core.lifecycle import Decision, Refusal, Stay, decide
 from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions, RunState, TurnKind, TurnOrder
@@ -59,6 +39,26 @@ from askback.core.signals import (
     SlotAcquired,
     TurnEnded,
     TurnLost,
+)
+from support.specimens import (
+    ASKING,
+    BROKEN,
+    CREATED,
+    DONE,
+    EPOCH,
+    HANDLE,
+    LOST,
+    NOW,
+    OTHER_HANDLE,
+    OWNER,
+    PROCESS,
+    SOFT,
+    WRONG,
+    event_types,
+    final_run,
+    queued_run,
+    running_run,
+    waiting_run,
 )
 
 TABLE = """

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from specimens import queued_run
 
 from askback.core.interactions import AnsweredBy, Interaction, InteractionOutcome
 from askback.core.lifecycle import Decision, decide, fork
 from askback.core.runs import RunOptions, RunState, TurnKind
 from askback.core.signals import CancelRequested, Replied, SlotAcquired
+from support.specimens import queued_run
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 ANSWERED = Interaction(

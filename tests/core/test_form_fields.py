@@ -9,7 +9,6 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from specimens import NOW, OWNER, decision, ended, running_run
 
 from askback.core.interactions import (
     MAX_QUESTION_BYTES,
@@ -25,6 +24,7 @@ from askback.core.interactions import (
 from askback.core.outcomes import AskUser
 from askback.core.runs import RunOptions
 from askback.core.signals import DeadlinePassed, Replied
+from support.specimens import NOW, OWNER, decision, ended, running_run
 
 PACE = FormField(id="pace", prompt="What pace?", kind="choice", options=("relaxed", "packed"), default="packed")
 NIGHTS = FormField(id="nights", prompt="How many?", response_schema={"type": "integer", "minimum": 1})

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
-from specimens import ASKING, BROKEN, DONE, HANDLE, LOST, NOW, OTHER_HANDLE, PROCESS, SOFT, WRONG, queued_run
 from test_decide_table import TRANSITIONS
 
 from askback.core.interactions import InteractionOutcome
@@ -34,6 +33,7 @@ from askback.core.signals import (
     TurnEnded,
     TurnLost,
 )
+from support.specimens import ASKING, BROKEN, DONE, HANDLE, LOST, NOW, OTHER_HANDLE, PROCESS, SOFT, WRONG, queued_run
 
 LATER = NOW + timedelta(days=1)
 MAX_ATTEMPT = 3

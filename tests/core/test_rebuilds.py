@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from specimens import ASKING, DONE, EPOCH, HANDLE, LOST, NOW, WRONG, decision, ended, event_types, running_run
 
 from askback.core.errors import ErrorCode, RunError, WarningCode
 from askback.core.outcomes import TurnError
@@ -23,6 +22,7 @@ from askback.core.runs import (
     Usage,
 )
 from askback.core.signals import HandleNamed, SlotAcquired, TurnLost
+from support.specimens import ASKING, DONE, EPOCH, HANDLE, LOST, NOW, WRONG, decision, ended, event_types, running_run
 
 pytestmark = pytest.mark.contract("J-5")
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from specimens import ASKING, BROKEN, CREATED, NOW, decision, ended, final_run, queued_run, running_run, waiting_run
 
 from askback.core.errors import ErrorCode, RunError
 from askback.core.events import Event, EventType
@@ -19,6 +18,18 @@ from askback.runs.service import Result
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
 from askback.wire.base import plain
+from support.specimens import (
+    ASKING,
+    BROKEN,
+    CREATED,
+    NOW,
+    decision,
+    ended,
+    final_run,
+    queued_run,
+    running_run,
+    waiting_run,
+)
 
 ALWAYS = {
     "id",

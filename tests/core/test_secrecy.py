@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import decision, ended, running_run
 
 from askback.core.interactions import MAX_PROMPT_BYTES, MAX_QUESTION_BYTES, Interaction, Question, bounded
 from askback.core.outcomes import AskUser
@@ -22,6 +21,7 @@ from askback.skills.templates import masked, secret_inputs
 from askback.skills.validation import reply_problems
 from askback.text.redaction import answer_secrets
 from support.secret_schemas import IN_PLACE, made
+from support.specimens import decision, ended, running_run
 
 SECRET = "hush-9f3c71ad"
 PASSWORD = {"type": "string", "format": "password"}

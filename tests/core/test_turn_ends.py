@@ -8,7 +8,14 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specimens import (
+
+from askback.core.errors import ErrorCode, RunWarning, WarningCode
+from askback.core.interactions import InteractionOutcome, Question
+from askback.core.lifecycle import create
+from askback.core.outcomes import AskUser, Final
+from askback.core.runs import Mode, ProcessIdentity, ProfileKind, RunOptions, RunState, TurnKind, TurnOrder, Usage
+from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnLost, TurnProcess
+from support.specimens import (
     ASKING,
     BROKEN,
     CREATED,
@@ -26,13 +33,6 @@ from specimens import (
     queued_run,
     running_run,
 )
-
-from askback.core.errors import ErrorCode, RunWarning, WarningCode
-from askback.core.interactions import InteractionOutcome, Question
-from askback.core.lifecycle import create
-from askback.core.outcomes import AskUser, Final
-from askback.core.runs import Mode, ProcessIdentity, ProfileKind, RunOptions, RunState, TurnKind, TurnOrder, Usage
-from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnLost, TurnProcess
 
 STICKY = ProfileKind.STICKY_PROCESS
 LENIENT_WARNING = RunWarning(code=WarningCode.ASK_USER_PAYLOAD_INVALID, message="the engine's question is malformed")

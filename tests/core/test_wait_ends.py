@@ -5,23 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from specimens import (
-    ASKING,
-    CREATED,
-    DONE,
-    EPOCH,
-    HANDLE,
-    NOW,
-    OWNER,
-    SESSION_TIMEOUT_SEC,
-    WRONG,
-    decision,
-    ended,
-    event_types,
-    queued_run,
-    running_run,
-    waiting_run,
-)
 
 from askback.core.errors import ErrorCode, RefusalCode, RunWarning, WarningCode
 from askback.core.events import EventType
@@ -40,6 +23,23 @@ from askback.core.signals import (
     Replied,
     SlotAcquired,
     TurnLost,
+)
+from support.specimens import (
+    ASKING,
+    CREATED,
+    DONE,
+    EPOCH,
+    HANDLE,
+    NOW,
+    OWNER,
+    SESSION_TIMEOUT_SEC,
+    WRONG,
+    decision,
+    ended,
+    event_types,
+    queued_run,
+    running_run,
+    waiting_run,
 )
 
 STICKY = ProfileKind.STICKY_PROCESS

@@ -5,21 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from specimens import (
-    ASKING,
-    BROKEN,
-    CREATED,
-    DONE,
-    NOW,
-    OWNER,
-    PROCESS,
-    WRONG,
-    decision,
-    ended,
-    queued_run,
-    running_run,
-    waiting_run,
-)
 
 from askback.core.lifecycle import create
 from askback.core.runs import ProfileKind, Run, RunState, TurnKind, TurnOrder, Usage
@@ -41,6 +26,21 @@ from askback.telemetry.run_observer import (
     RunObserver,
     StateChanged,
     TurnStep,
+)
+from support.specimens import (
+    ASKING,
+    BROKEN,
+    CREATED,
+    DONE,
+    NOW,
+    OWNER,
+    PROCESS,
+    WRONG,
+    decision,
+    ended,
+    queued_run,
+    running_run,
+    waiting_run,
 )
 
 REPLY = Replied(interaction_id="colour", response="red", owner=OWNER, at=NOW)
