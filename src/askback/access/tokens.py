@@ -97,7 +97,7 @@ class Tokens:
         return text
 
     def _drop_expired(self, tokens: dict[str, Token], name: str) -> None:
-        """The name of an expired token is free again."""
+        """Delete expired tokens with this name, so that the name can be used again."""
         for each in [each for each in tokens.values() if each.name == name]:
             if each.expires_at is not None and each.expires_at <= self.clock():
                 del tokens[each.digest]

@@ -77,7 +77,7 @@ def is_id(text: str) -> bool:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a call that may be repeated, until the server is back. Raises the error if that takes too long."""
+    """Retry an idempotent call while the server cannot be reached. After `PATIENCE_SEC`, raise the last error."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SEC
     while True:
         try:

@@ -37,7 +37,7 @@ class FileMissing(Exception):
 
 
 class WrongStore(Unavailable):
-    """A store that is not the one of the database. Waiting does not help: a person must look at it."""
+    """The file store belongs to another database. Retrying does not help: a person must fix the settings."""
 
 
 def wrong_store(place: str, why: str) -> WrongStore:

@@ -36,7 +36,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """`files` is the beginning of the list; the counts are of all files."""
+    """What a run changed in a folder of the user. `files` may be cut; the counts are of all files."""
 
     files: tuple[ChangedFile, ...] = ()
     total: int = 0

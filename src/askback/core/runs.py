@@ -303,6 +303,11 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
+    def needs_resident_process(self) -> bool:
+        """Whether its next turn can only happen in the process of its last one."""
+        return self.sticky and self.next_turn.kind is not TurnKind.START
+
+    @property
     def settled(self) -> bool:
         """Whether it is final, or waits for its user."""
         return self.state.final or self.state is RunState.WAITING_USER

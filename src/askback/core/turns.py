@@ -283,7 +283,7 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
     if run.cancel_requested:
         return finish(lost, RunState.CANCELED, signal.at, ())
     interrupted = event_factory.turn_interrupted(lost, signal.at)
-    if run.sticky and run.next_turn.kind is not TurnKind.START:
+    if run.needs_resident_process:
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=process_lost())
     if restarts > MAX_RESTARTS:
         error = RunError(

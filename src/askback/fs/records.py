@@ -52,7 +52,7 @@ class Collection(Protocol[R]):
 
 
 class Records(Protocol):
-    """Where the collections and the secrets are."""
+    """Collections of records and shared secrets, in files of the data folder or in PostgreSQL."""
 
     def collection(self, name: str, kind: type[R]) -> Collection[R]:
         """The collection with this name, which may be empty."""

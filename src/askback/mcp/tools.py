@@ -42,7 +42,7 @@ _IN_HEADER = "x-mcp-header"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of one tool."""
+    """A tool call of an MCP client: its context, caller and arguments."""
 
     ctx: Context
     caller: Caller

@@ -23,7 +23,7 @@ from askback.background.pools import Pool
 from askback.cluster.instances import Instances
 from askback.core.errors import ErrorCode, RefusalCode, RunError, Unavailable, is_outage, is_temporary
 from askback.core.outcomes import TurnError, engine_failure
-from askback.core.runs import Run, TurnKind
+from askback.core.runs import Run
 from askback.core.signals import Signal, TurnEnded, TurnLost
 from askback.fs.atomic import make_private
 from askback.fs.paths import FolderProblem, code_of, problem_of
@@ -244,7 +244,7 @@ class MachineHealth:
         """The end of a turn, unless it has failed because of the machine: then it restarts."""
         if not isinstance(signal, TurnEnded):
             return signal
-        resident = run.sticky and run.next_turn.kind is not TurnKind.START
+        resident = run.needs_resident_process
         if isinstance(signal.outcome, TurnError) and not resident:
             lost = await self._attribute_error(run, signal.outcome.error)
             if lost is not None:

@@ -109,11 +109,11 @@ class AskTool:
 
     @property
     def has_answer_left(self) -> bool:
-        """Whether the engine has not made the call that the answer of this turn is for."""
+        """Whether the answer of this turn was for a deferred call that the engine did not make again."""
         return self._deferred is not None and self._deferred.answer is not None
 
     def refusal(self) -> str | None:
-        """Why the next call is not even read."""
+        """The reason for which the next call is refused unread; None if it is read."""
         if not self._is_open:
             return _NO_TURN
         self._calls_left -= 1

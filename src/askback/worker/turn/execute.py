@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from askback.background.loops import first_of
 from askback.core.errors import RefusalCode, RunError, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
-from askback.core.runs import Run, RunState, TurnKind
+from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
@@ -129,7 +129,7 @@ class RunExecutor:
         try:
             return await self._turn(run)
         except BaseException:
-            # An error of the reader is raised again by the task group.
+            # If the process cannot be ended cleanly, the error that is raised here says more.
             with suppress(Exception):
                 await self.end()
             raise
@@ -160,7 +160,7 @@ class RunExecutor:
         """
         if self._process is not None:
             self._check_usable(run, self._process)
-        elif run.sticky and run.next_turn.kind is not TurnKind.START:
+        elif run.needs_resident_process:
             raise ResidentProcessGone
         if self._process is None and self._prewarmed is None:
             await restore(self._context, run, self._claim)
@@ -233,7 +233,7 @@ class RunExecutor:
         read: Callable[[], TurnResult]
         if ended is not None:
             if process.was_ready_for(run) and process.ask_tool.question is None and _ended_by_itself(process, ended):
-                # In a new process the turn might succeed, and that is all that a run without a warm process knows.
+                # The turn is repeated in a new process, as if this one had never been kept warm.
                 return None
             read = partial(process.reader.finish, ended)
         elif process.conversation is not None and observer.turn_over.is_set():
@@ -302,7 +302,7 @@ class RunExecutor:
                 resuming=process.prepared.turn.handle is not None and not process.continued,
                 put=process.ask_tool.question,
             )
-        # With the handle that the turn has named. A process whose turn failed is not used again, not even for a new session.
+        # `observer.run` has the handle that this turn named. A process whose turn failed is never used again.
         if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
             await self.end()
         return TurnEnded(

@@ -19,7 +19,7 @@ from askback.background.outages import OUTAGES
 from askback.background.pools import Checkpoint
 from askback.core.errors import ErrorCode, RefusalCode, RunWarning, Unavailable, WarningCode
 from askback.core.outcomes import engine_failure
-from askback.core.runs import Run, TurnKind
+from askback.core.runs import Run
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded
 from askback.fs.archive_writer import TreeChangedWhilePacking
 from askback.worker.claimed_run import ClaimedRun
@@ -133,7 +133,7 @@ async def fetch(context: TurnContext, run: Run, claim: ClaimedRun) -> None:
         else:
             library.package(run.skill.digest)
 
-    resident = run.sticky and run.next_turn.kind is not TurnKind.START
+    resident = run.needs_resident_process
     in_thread = partial(context.pools.turns.run, work)
     await when_available(context, run, claim, "fetched", in_thread, gives_up=lambda: not resident)
 
@@ -149,7 +149,7 @@ async def store_artifacts(context: TurnContext, run: Run, claim: ClaimedRun, tur
     workspace = context.workspaces.of(run.id)
     if workspace.objects is None:
         return ()
-    # More than it may have on a disk can only be holes.
+    # Artifacts over the disk limit can only be sparse files.
     most = min(context.setups[run.engine].resources.disk_bytes or MAX_STORED, MAX_STORED)
 
     def upload(checkpoint: Checkpoint) -> int:

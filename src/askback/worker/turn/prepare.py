@@ -64,7 +64,7 @@ class PreparedTurn:
 
 @lru_cache(maxsize=32)
 def _redactor(secrets: tuple[str, ...]) -> Redactor:
-    """Most turns have only the secrets of the settings, which the instance keeps anyway."""
+    """A redactor for the secrets of the settings, shared by all turns without other secrets."""
     return Redactor(secrets)
 
 
@@ -125,7 +125,7 @@ class Unfit(Exception):
 
 def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
     if not run.sticky:
-        # An interrupted turn restarts in a new process, from here.
+        # If this turn is interrupted, it restarts in a new process from the home that is saved here.
         copies = prepared.sign_in_copies
         if copies is not None and not copies.current():
             raise Unfit("the sign-in has changed")

@@ -102,7 +102,7 @@ class EngineProcess:
 
     @property
     def usable(self) -> bool:
-        """A process that floods us while it has nothing to do is as useless as one that has exited."""
+        """Whether it is alive and has not exceeded the limit on its output."""
         return not (self.child.has_exited or self.child.over_limit.is_set())
 
     @property
@@ -143,7 +143,7 @@ class EngineProcess:
         return observer
 
     async def _prepare_next(self, context: TurnContext, run: Run) -> PreparedTurn:
-        """The home of a sticky run is not saved."""
+        """Prepare the next turn of this process. The home is saved first, unless the run is sticky."""
         if run.sticky:
             return await prepare_next(context, run, self.prepared)
         try:
@@ -240,7 +240,7 @@ class EngineProcess:
         self._observer = None
 
     def own(self, resources: AsyncExitStack) -> None:
-        """From now on, all of these belong to the process, besides its output, its sign-in and its pipes."""
+        """Release `resources` when the process ends, after its raw output, its sign-in and its pipes."""
         resources.callback(lambda: self._raw.close())
         resources.push_async_callback(self._merge_sign_in)
         resources.callback(self.child.close)
