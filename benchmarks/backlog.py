@@ -14,7 +14,9 @@ import fleets
 import report
 from fleets import ask
 
+from askback.core.queue import Shares
 from askback.store.postgres.connection import PostgresConnection
+from askback.store.sql.reads import share_values
 
 FILL = """
 INSERT INTO procrastinate_jobs (queue_name, task_name, args)
@@ -32,7 +34,7 @@ def fetches(address: str, queued: int, count: int) -> list[float]:
     taken = []
     with closing(PostgresConnection.open(address)) as connection:
         worker = connection.value("SELECT worker_id FROM procrastinate_register_worker_v1()")
-        wanted = {"lanes": '["/idle"]', "usual": 3, "named": "{}", "fetcher": worker}
+        wanted = {"lanes": '{"/idle": "idle"}', "fetcher": worker, **share_values(Shares(usual=3))}
         for _ in range(FIRST + count):
             began = time.perf_counter()
             assert connection.fetch(connection.sql["fetch_job"], wanted) == []

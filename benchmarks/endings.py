@@ -21,7 +21,7 @@ import report
 from askback.process.child import OutputLimits, Pipe, Spawner, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 from askback.process.streams import Line
 
 GRACE_SEC = 3.0
@@ -56,7 +56,7 @@ async def ending(spawner: Spawner, order: SpawnRequest, pause_sec: float) -> flo
 
 async def all_endings(spawner: Spawner, asked: argparse.Namespace, count: int, here: Path) -> list[float]:
     limits = OutputLimits(line_bytes=1 << 16, turn_bytes=1 << 16)
-    order = SpawnRequest(argv=PROGRAM, env={}, cwd=here, limits=limits, writable=(here,), stdin=Pipe.KEPT)
+    order = SpawnRequest(argv=PROGRAM, env={}, cwd=here, limits=limits, writable=(here,), stdin=Pipe.OPEN)
     places, taken = asyncio.Semaphore(asked.at_once), list[float]()
 
     async def placed(number: int) -> None:
@@ -88,7 +88,7 @@ def measure(asked: argparse.Namespace) -> report.Report:
 
 
 async def compare(asked: argparse.Namespace, here: Path) -> tuple[list[float], list[float]]:
-    sandboxed = Sandboxed(Guardian(), hide=hidden(homes=[Path.home()], private=[here / "data"]))
+    sandboxed = Sandboxed(Guardian(), hide=deny_list(homes=[Path.home()], private=[here / "data"]))
     taken = await all_endings(sandboxed, asked, asked.programs, here)
     return taken, await all_endings(Guardian(), asked, max(1, asked.programs // 10), here)
 

@@ -22,7 +22,7 @@ from askback.process.child import OutputLimits, Spawner, SpawnRequest
 from askback.process.guardian.client import Guardian
 from askback.process.isolation import ResourceLimits
 from askback.process.sandbox.bubblewrap import Sandboxed
-from askback.process.sandbox.visibility import hidden
+from askback.process.sandbox.visibility import deny_list
 from askback.process.spawn_direct import Direct
 from askback.process.streams import Line
 
@@ -75,7 +75,7 @@ async def compare(asked: argparse.Namespace, here: Path, made: report.Report) ->
     order = SpawnRequest(argv=argv, env=env, cwd=here, limits=limits, writable=(here,), resources=resources)
 
     def sandboxed() -> Sandboxed:
-        return Sandboxed(Guardian(), hide=hidden(homes=[Path.home()], private=[here / "data"]))
+        return Sandboxed(Guardian(), hide=deny_list(homes=[Path.home()], private=[here / "data"]))
 
     probe = sandboxed()
     level = str((await probe.isolation()).level)

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -259,6 +260,21 @@ def test_no_modules_import_one_another_in_a_ring() -> None:
 IMPORT = re.compile(r"\bfrom (askback(?:\.\w+)*) import ([\w, ]+)|\bimport (askback(?:\.\w+)+)")
 
 
+@cache
+def defined_names(source: Path) -> frozenset[str]:
+    """What can be imported from a module: functions, classes, variables, and what it imports itself."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.alias(name=name, asname=asname):
+                names.add(asname or name.split(".")[0])
+    return frozenset(names)
+
+
 def missing_imports(text: str) -> list[str]:
     """Imports of Askback that do not exist, also in programs that are written as strings."""
     missing = []
@@ -270,7 +286,7 @@ def missing_imports(text: str) -> list[str]:
             continue
         for name in (each.split(" as ")[0].strip() for each in names.split(",") if each.strip()):
             submodule = (file / name).is_dir() or (file / f"{name}.py").is_file()
-            if not submodule and not re.search(rf"\b{name}\b", source.read_text(encoding="utf-8")):
+            if not submodule and name not in defined_names(source):
                 missing.append(f"{module}.{name}")
     return missing
 

@@ -53,7 +53,7 @@ def test_a_package_that_was_kept_before_is_stored_when_it_is_used(tmp_path: Path
     # It was not stored yet, so the quick way is not open.
     assert shared.package(Library(tmp_path / "one").find("tested").digest)
     assert shared.find_cached("tested") is None
-    kept = shared.keep(shared.find("tested"))
+    kept = shared.store(shared.find("tested"))
     assert shared.find_cached("tested") == kept
     assert library(tmp_path / "two", open_store()).package(kept.digest).digest == kept.digest
 

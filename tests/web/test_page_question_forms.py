@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,7 +148,15 @@ def test_a_problem_that_the_server_finds_is_shown_at_its_question(site: Site, de
     page = site.open(f"/runs/{run_id}")
     form = page.locator(".pinned form.answer")
     fill(form)
-    problem = '{"code": "REPLY_INVALID", "title": "no", "status": 422, "problems": ["response.nights: is odd"]}'
+    problem = json.dumps(
+        {
+            "code": "REPLY_INVALID",
+            "title": "no",
+            "status": 422,
+            "problems": ["response.nights: is odd"],
+            "errors": [{"path": ["response", "nights"], "code": "invalid", "message": "is odd"}],
+        }
+    )
     page.route(
         "**/reply", lambda route: route.fulfill(status=422, content_type="application/problem+json", body=problem)
     )

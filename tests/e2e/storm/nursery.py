@@ -26,6 +26,7 @@ import askback.http.app
 import askback.http.protocol
 import askback.settings.model
 import askback.web.app
+from askback.app import opening
 from askback.cli.main import main
 from askback.process import tree
 from askback.process.guardian.client import Guardian
@@ -34,7 +35,7 @@ from askback.process.spawn_direct import Direct
 from askback.runs.service import Service
 from askback.store.sql.connection import Dialect
 from askback.store.sqlite.connection import DIALECT
-from askback.worker.turn import process
+from askback.worker.turn import files, process
 from askback.workspace.archives import RunArchives
 from askback.workspace.layout import Workspace
 
@@ -42,10 +43,15 @@ _NEW_MOUNTS = 0x20000
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
 
 
+def _replace(owner: Any, name: str, value: Any) -> None:
+    assert name in vars(owner), f"{owner} has no {name}"
+    setattr(owner, name, value)
+
+
 def _without_snapshots() -> None:
     """A turn that is taken up finds what its first try left in the session."""
-    Workspace.begin_first_turn = lambda self, _: self.home.mkdir(exist_ok=True)  # type: ignore[method-assign, assignment]
-    Workspace.begin_later_turn = lambda *_, **__: None  # type: ignore[method-assign]
+    _replace(Workspace, "begin_first_turn", lambda self, _: self.home.mkdir(exist_ok=True))
+    _replace(Workspace, "begin_later_turn", lambda *_, **__: None)
 
 
 def _without_lock() -> None:
@@ -54,18 +60,19 @@ def _without_lock() -> None:
     async def end(*_: Any, **__: Any) -> bool:
         return True
 
-    async def take_lock(run: Any, workspace: Any) -> FileLock:
+    async def take_lock(run: Any, workspace: Any, _claim: Any) -> FileLock:
         path = workspace.lock_path.with_name(f"turn-{run.epoch}.lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
 
-    tree.Tree.end = end  # type: ignore[method-assign]
-    process.take_lock = take_lock
+    _replace(tree.Tree, "end", end)
+    for module in (process, files):
+        _replace(module, "take_lock", take_lock)
 
 
 def _without_guardian() -> None:
     """Engines are the server's own children, and what they leave is looked for by their marks."""
-    askback.app.make_spawner = lambda *_: Direct()
+    _replace(opening, "make_spawner", lambda *_: Direct())
 
 
 def _without_fence() -> None:
@@ -92,20 +99,20 @@ def _without_pointer() -> None:
     async def nothing(*_: Any) -> None:
         return
 
-    RunArchives._restore = nothing  # type: ignore[method-assign]
+    _replace(RunArchives, "_restore", nothing)
 
 
 def _without_end_of_lease() -> None:
     """A worker whose lease is over goes on, and so do its engines."""
     from askback.cluster.leased import LeasedInstances
 
-    LeasedInstances.mark_lost = lambda *_: None  # type: ignore[method-assign]
-    Guardian.extend_lease = lambda *_: None  # type: ignore[method-assign]
+    _replace(LeasedInstances, "mark_lost", lambda *_: None)
+    _replace(Guardian, "extend_lease", lambda *_: None)
 
 
 def _without_live_snapshots() -> None:
     """A turn in a warm process begins without saving the home."""
-    Workspace.begin_live_turn = lambda *_, **__: None  # type: ignore[method-assign]
+    _replace(Workspace, "begin_live_turn", lambda *_, **__: None)
 
 
 def _without_end_of_warm() -> None:
@@ -114,7 +121,7 @@ def _without_end_of_warm() -> None:
     async def nothing(*_: Any) -> None:
         return
 
-    Service._end_warm = nothing  # type: ignore[method-assign]
+    _replace(Service, "_end_warm", nothing)
 
 
 MUTATIONS = {
