@@ -220,6 +220,16 @@ def test_every_route_and_page_with_the_longest_parameters_holds_up_nobody(
     holds(server, [lambda m=m, t=t: work(m, t) for m, t in every])  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("path", ["/enter", "/v1/runs", "/healthz"])
+def test_a_query_has_at_most_a_hundred_parameters(server: Server, path: str) -> None:
+    def status(parameters: int) -> int:
+        query = "&".join(f"%61{number}=%ff" for number in range(parameters))
+        return httpx.get(f"http://127.0.0.1:{server.port}{path}?{query}").status_code
+
+    assert status(100) != 400
+    assert status(101) == 400
+
+
 # Searches.
 
 

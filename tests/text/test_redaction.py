@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
@@ -96,6 +96,18 @@ def test_no_way_of_escaping_gets_a_secret_through(secret: str, data: st.DataObje
     assert MASK.encode() in masked
     assert b"\n" not in masked
     assert MASK in Redactor([secret]).text(f"a {spelled} z")
+
+
+@given(SECRETS, st.data())
+def test_no_way_of_percent_encoding_gets_a_secret_through(secret: str, data: st.DataObject) -> None:
+    def forms(character: str) -> list[str]:
+        encoded = "".join(f"%{byte:02X}" for byte in character.encode())
+        return [encoded, encoded.lower(), *([] if character == "%" else [character])]
+
+    hidden = "".join(data.draw(st.sampled_from(forms(character))) for character in secret)
+    assert unquote(hidden) == secret
+    assert MASK in Redactor([secret]).text(f"https://example.org/?key={hidden}&more=1")
+    assert MASK.encode() in Redactor([secret]).line(f"key={hidden}".encode())
 
 
 @given(SECRETS, st.integers(min_value=1, max_value=3))

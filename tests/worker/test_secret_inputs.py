@@ -63,6 +63,25 @@ def test_a_password_of_the_input_that_the_engine_repeats_is_masked_everywhere(tm
     run_async(main)
 
 
+@pytest.mark.parametrize(("kind", "limit"), [("say", 256_000), ("tool", 16_000)])
+def test_no_part_of_a_password_is_left_where_a_long_text_is_cut(tmp_path: Path, kind: str, limit: int) -> None:
+    world = World(tmp_path)
+    text = "a" * (limit - 10) + "{{input.password}}"
+    step = {"say": text} if kind == "say" else {"tool": {"name": "login", "detail": text, "output": text}}
+    skill = world.skill([step, {"finish": {"colour": "blue"}}], schemas=SCHEMAS)
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, mode="auto", **GIVEN)
+            ended = await over(app, run.id)
+            assert ended.state is RunState.SUCCEEDED, ended.error
+            events = json.dumps([dict(event.data) for event in await events_of(app, run.id)], default=str)
+            assert "a" * 1000 in events
+            assert PASSWORD[:4] not in events
+
+    run_async(main)
+
+
 def test_names_of_files_are_masked_while_the_turn_runs(tmp_path: Path) -> None:
     world = World(tmp_path)
     names = ["{{input.password}}.md", "{{parameter.api_key}}/b", f"of {TOKEN}", "plain"]

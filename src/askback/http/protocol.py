@@ -26,6 +26,8 @@ REST_SEC = 2.0
 MAX_HEAD_BYTES = 16_384
 """Of the request line and all headers together."""
 MAX_HEADERS = 100
+MAX_PARAMETERS = 100
+"""In the query. Decoding them takes time before it is known who asks."""
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _EVENTS = 32
 """How many parts of a request are parsed for one connection before it is the turn of another."""
@@ -59,6 +61,8 @@ class _Http(h11.Connection):
             raise h11.RemoteProtocolError("the head is too long")
         if received.count(b"\n", 0, end.start() if end else MAX_HEAD_BYTES) > MAX_HEADERS:
             raise h11.RemoteProtocolError("the head has too many headers")
+        if received.count(b"&", 0, max(received.find(b"\n", 0, MAX_HEAD_BYTES), 0)) >= MAX_PARAMETERS:
+            raise h11.RemoteProtocolError("the query has too many parameters")
 
 
 class _Flow(FlowControl):
@@ -217,7 +221,8 @@ class ConnectionProtocol(H11Protocol):
         """An invalid request never reaches the application."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             why = (
-                f"not a valid HTTP request, or its head has more than {MAX_HEAD_BYTES:,} bytes or {MAX_HEADERS} headers"
+                f"not a valid HTTP request, or its head has more than {MAX_HEAD_BYTES:,} bytes, {MAX_HEADERS} headers"
+                f" or {MAX_PARAMETERS} parameters"
             )
             answer = problem(HTTPStatus.BAD_REQUEST, why)
             headers = [*answer.raw_headers, *SAFE_HEADERS, (b"connection", b"close")]

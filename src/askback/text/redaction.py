@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 MASK = "[redacted]"
 _SHORTEST = 8
@@ -19,6 +19,7 @@ _MIN_ANSWER = 4
 _RUN = re.compile(r"\\{2,}")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_PERCENT = re.compile("%[0-9a-fA-F]{2}")
 _AS_LETTERS = str.maketrans("\b\f\n\r\t", "bfnrt", "\\")
 _MAX_DEPTH = 8
 """How many levels of nested escapes are undone."""
@@ -55,7 +56,7 @@ class Redactor:
         """As `text`, for a line of output. The result is still one line."""
         for form in self._bytes:
             line = line.replace(form, MASK.encode())
-        if not self._plain or b"\\" not in line:
+        if not self._plain or (b"\\" not in line and b"%" not in line):
             return line
         text = line.decode(errors="surrogateescape")
         masked = self.text(text)
@@ -106,18 +107,18 @@ def _longest_first(forms: Iterable[str]) -> tuple[str, ...]:
 
 def _may_hide(text: str) -> bool:
     """Whether the text has escapes that the known forms do not cover."""
-    return "\\u" in text or "\\/" in text or "\\\\" in text
+    return "\\u" in text or "\\/" in text or "\\\\" in text or _PERCENT.search(text) is not None
 
 
 def _unescaped(text: str) -> str:
-    r"""Normalize text for the search: `\uXXXX` is resolved, a line break becomes `n`, and backslashes are dropped.
+    r"""Normalize text for the search: `\uXXXX` and `%XX` are resolved, a line break becomes `n`, and backslashes are dropped.
 
     After this, a secret matches its occurrence in a text however its characters are escaped there.
     """
     for _ in range(_MAX_DEPTH):
         before = text = _RUN.sub(r"\\", text)
         text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
-        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+        text = unquote(_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text), errors="surrogateescape")
         if text == before:
             break
     return text.translate(_AS_LETTERS)

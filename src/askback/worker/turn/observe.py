@@ -34,9 +34,9 @@ from askback.worker.turn.context import Parsing
 from askback.workspace.layout import Workspace
 
 # What is kept as events; the raw output has all of it.
-_MAX_TOOL_TEXT = 16_000
-_MAX_MESSAGE_TEXT = 256_000
 _MAX_NAME = 200
+_MAX_TEXT = {"text": 256_000, "detail": 16_000, "output": 16_000, "call_id": _MAX_NAME, "name": _MAX_NAME}
+"""How many characters an event has of each text."""
 MAX_EVENTS = 50_000
 MAX_EVENT_TEXT = 32_000_000
 """Events of one turn, and the characters in all of them."""
@@ -182,15 +182,13 @@ class TurnObserver:
                 self.turn_over.set()
             case AssistantMessage(text=text):
                 self._messages_reported += 1
-                await self._event(EventType.ASSISTANT_MESSAGE, text=_cut(text, _MAX_MESSAGE_TEXT))
+                await self._event(EventType.ASSISTANT_MESSAGE, text=text)
             case ToolStarted():
                 self.open_calls.add(seen.call_id)
-                detail = _cut(seen.detail, _MAX_TOOL_TEXT)
-                await self._event(EventType.TOOL_STARTED, **_call(seen), detail=detail)
+                await self._event(EventType.TOOL_STARTED, **_call(seen), detail=seen.detail)
             case ToolEnded():
                 self.open_calls.discard(seen.call_id)
-                output = _cut(seen.output, _MAX_TOOL_TEXT)
-                await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=output)
+                await self._event(EventType.TOOL_ENDED, **_call(seen), ok=seen.ok, output=seen.output)
             case _:
                 assert_never(seen)
 
@@ -215,7 +213,9 @@ class TurnObserver:
         self.run = await move(self._store, self.run.id, signal, seen=self.run)
 
     async def _event(self, kind: EventType, **data: Any) -> None:
-        size = sum(len(value) for value in data.values() if isinstance(value, str))
+        """Store an event. Its texts are masked first and cut afterwards: a cut could leave a part of a secret."""
+        texts = {name: len(value) for name, value in data.items() if isinstance(value, str)}
+        size = sum(min(length, _MAX_TEXT[name]) for name, length in texts.items())
         if self._events >= MAX_EVENTS or self._event_text + size > MAX_EVENT_TEXT:
             self._warn(
                 WarningCode.EVENTS_TRUNCATED, "the turn had more events than are kept; its raw output has all of them"
@@ -223,7 +223,8 @@ class TurnObserver:
             return
         self._events += 1
         self._event_text += size
-        masked = await self._parsing.run(lambda: self.redactor.value(data), size)
+        masked = await self._parsing.run(lambda: self.redactor.value(data), sum(texts.values()))
+        masked |= {name: _cut(masked[name], _MAX_TEXT[name]) for name in texts}
         data = masked | {"attempt_number": self.run.attempt_number}
         await self._feed.put(NewEvent(type=kind, at=self._clock(), data=data), size)
 
@@ -234,7 +235,7 @@ class TurnObserver:
 
 
 def _call(seen: ToolStarted | ToolEnded) -> dict[str, Any]:
-    return {"call_id": seen.call_id[:_MAX_NAME], "name": seen.name[:_MAX_NAME]}
+    return {"call_id": seen.call_id, "name": seen.name}
 
 
 def _cut(text: str, limit: int) -> str:
