@@ -41,7 +41,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_OPEN = 64
 _MAX_PATH = 4096
 ENTRY_BYTES = 1024
-"""Every file and folder counts at least this much, so that empty ones cannot fill a disk."""
+"""Every name counts at least this much, and the length of its path, so that empty files cannot fill a disk."""
 
 
 class Processes:
@@ -257,7 +257,6 @@ class Walk:
         """The folder that was opened last, and some of those above it."""
         self._listed: dict[bytes, os.stat_result | None] = {}
         """What that folder, and all above it, were when they were listed."""
-        self._linked: set[tuple[int, int]] = set()
 
     def step(self, seconds: float, limit: float) -> bool:
         """Continue counting. True when all is counted, or more than `limit`."""
@@ -334,11 +333,8 @@ class Walk:
     def _take(self, name: bytes, status: os.stat_result) -> None:
         if modes.S_ISDIR(status.st_mode):
             self._pending.append((self._trail[-1][0] + b"/" + name, status))
-        elif status.st_nlink > 1:
-            if (status.st_dev, status.st_ino) in self._linked:
-                return
-            self._linked.add((status.st_dev, status.st_ino))
-        self.used += status.st_blocks * _BLOCK + ENTRY_BYTES
+        # A hard link counts like a file: a copy of the folder has each name and its content.
+        self.used += status.st_blocks * _BLOCK + ENTRY_BYTES + len(self._trail[-1][0]) + len(name)
 
 
 def _is_within(path: bytes, above: bytes) -> bool:
