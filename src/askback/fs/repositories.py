@@ -27,7 +27,7 @@ class TooManyFolders(Exception):
 
 
 def repositories(folder: Path, checkpoint: Callable[[], None] = lambda: None) -> list[Path]:
-    """Every `.git`, be it a folder, a file or a link, and every folder that git takes for one, such as a bare repository.
+    """Every `.git` (a folder, a file or a link), and every folder that git takes for one, such as a bare repository.
 
     A folder that cannot be listed counts as well: git finds a repository in it without listing it. Links are not followed.
     Raises `TooManyFolders`.
