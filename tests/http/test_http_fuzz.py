@@ -278,3 +278,11 @@ def address(template: str, target: Target, chance: random.Random) -> str:
     ]
     target_path = path + ("?" + "&".join(query) if query else "")
     return "".join(letter for letter in target_path if "!" <= letter <= "~") or "/"
+
+
+@pytest.mark.parametrize(("method", "path"), operations())
+def test_every_operation_documents_the_refusal_of_a_malformed_request(target: Target, method: str, path: str) -> None:
+    """The server refuses such a request before it looks for an operation."""
+    with calling(target.server.url, None) as client:
+        answer = client.request(method, path, params=[(f"p{number}", "") for number in range(101)])
+    assert (answer.status_code, answer.json()["code"]) == (400, "REQUEST_MALFORMED")

@@ -210,9 +210,11 @@ def _responses(operation: Operation) -> Json:
 
 def _problems(operation: Operation) -> Json:
     """The error responses by status, each with its codes."""
+    codes: list[Code]
     if operation.access is Access.NOTHING:
-        return {}
-    codes: list[Code] = [*operation.codes, *_ALWAYS]
+        codes = [RequestCode.REQUEST_MALFORMED]
+    else:
+        codes = [*operation.codes, *_ALWAYS]
     if operation.access is Access.TOKEN:
         codes.append(RefusalCode.SCOPE_MISSING)
     if "{" in operation.path:
