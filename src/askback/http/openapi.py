@@ -210,11 +210,8 @@ def _responses(operation: Operation) -> Json:
 
 def _problems(operation: Operation) -> Json:
     """The error responses by status, each with its codes."""
-    codes: list[Code]
-    if operation.access is Access.NOTHING:
-        codes = [RequestCode.REQUEST_MALFORMED]
-    else:
-        codes = [*operation.codes, *_ALWAYS]
+    always = (RequestCode.REQUEST_MALFORMED,) if operation.access is Access.NOTHING else _ALWAYS
+    codes: list[Code] = [*operation.codes, *always]
     if operation.access is Access.TOKEN:
         codes.append(RefusalCode.SCOPE_MISSING)
     if "{" in operation.path:
