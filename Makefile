@@ -59,7 +59,7 @@ upgrade-check: $(VENV)/.dev $(SYSTEM) ## run the version FROM=<git ref> beside t
 
 nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle state machine, and engines that print up to the limit
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
-	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep $(ARGS)
+	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep --timeout 0 $(ARGS)
 	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
 
 engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a scratch folder, and run the tests of the real engines with them
