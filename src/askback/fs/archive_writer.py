@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.fs.copies import extents
-from askback.fs.walk import READABLE, EntryReplaced, FileState, Folder, Tree, closing, open_file, open_tree, read_link
+from askback.fs.walk import (
+    READABLE,
+    EntryReplaced,
+    FileState,
+    Folder,
+    Tree,
+    TreeTooLarge,
+    closing,
+    open_file,
+    open_tree,
+    read_link,
+)
 
 END = "askback.end"
 """The last entry: an archive without it was cut off."""
@@ -70,6 +81,8 @@ def pack(
             for name in names:
                 packing.add(name)
             packing.end()
+        except TreeTooLarge as error:
+            raise ArchiveRefused(str(error)) from None
         finally:
             tree.lock_again()
 

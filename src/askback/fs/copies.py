@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from askback.fs import beneath
-from askback.fs.walk import FILE, Folder, closing, open_file, open_tree, read_link
+from askback.fs.walk import FILE, Folder, TreeTooLarge, closing, open_file, open_tree, read_link
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK = 1 << 20
@@ -118,9 +118,12 @@ class TreeCopy:
             except (NotADirectoryError, PermissionError):
                 # A link, or something else that an engine put in the place of the folder.
                 raise CopyRefused(f"{path} is not a folder that can be read") from None
-            for folder in tree.walk(failed=_refuse):
-                self._checkpoint()
-                self._copy_folder(folder, name, rules)
+            try:
+                for folder in tree.walk(failed=_refuse):
+                    self._checkpoint()
+                    self._copy_folder(folder, name, rules)
+            except TreeTooLarge as error:
+                raise CopyRefused(str(error)) from None
 
     def sync(self) -> None:
         """Make the copies durable. At the end, because that is several times faster than one by one."""

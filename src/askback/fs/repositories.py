@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from askback.core.errors import raise_if_temporary
-from askback.fs.walk import Folder, Tree, open_tree
+from askback.fs.walk import Folder, Tree, TreeBounds, open_tree
 
 MAX_REPOSITORIES = 100
 MAX_FOLDERS = 500_000
 """Folders that are looked at, for each search."""
+MAX_CHARACTERS = 64_000_000
+"""Of the paths of those folders."""
+_ANY_NUMBER = TreeBounds(names=sys.maxsize, characters=sys.maxsize)
+"""A folder of the user can have any number of files. Only folders are remembered."""
 GIT = ".git"
 # What git itself looks for in a folder that is not called `.git`.
 _MARKS = (frozenset(("HEAD", "objects", "refs")), frozenset(("HEAD", "commondir")))
+_MARKING = frozenset().union(*_MARKS)
 
 
 class TooManyFolders(Exception):
@@ -38,7 +44,7 @@ def repositories(folder: Path, checkpoint: Callable[[], None] = lambda: None) ->
 def _found(top: Path, checkpoint: Callable[[], None]) -> dict[str, os.stat_result]:
     """The repositories by path below the folder, as they were listed."""
     try:
-        with open_tree(top, mounts=True) as tree:
+        with open_tree(top, mounts=True, bounds=_ANY_NUMBER) as tree:
             return _search(tree, top, checkpoint)
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -48,7 +54,7 @@ def _found(top: Path, checkpoint: Callable[[], None]) -> dict[str, os.stat_resul
 
 def _search(tree: Tree, top: Path, checkpoint: Callable[[], None]) -> dict[str, os.stat_result]:
     found: dict[str, os.stat_result] = {}
-    count = 1
+    count, characters = 1, 0
 
     def cannot_list(path: str, error: OSError) -> None:
         raise_if_temporary(error)
@@ -62,10 +68,13 @@ def _search(tree: Tree, top: Path, checkpoint: Callable[[], None]) -> dict[str, 
         except OSError as error:
             cannot_list(folder.path, error)
         count += len(folder.below)
+        characters += sum(len(path) for path, _ in folder.below)
         if len(found) > MAX_REPOSITORIES:
             raise TooManyFolders(f"{top} has more than {MAX_REPOSITORIES} git repositories; choose a folder inside it")
-        if count > MAX_FOLDERS:
-            raise TooManyFolders(f"{top} has more than {MAX_FOLDERS:,} folders; choose a folder inside it")
+        if count > MAX_FOLDERS or characters > MAX_CHARACTERS:
+            raise TooManyFolders(
+                f"{top} has more than {MAX_FOLDERS:,} folders, or too long paths; choose a folder inside it"
+            )
     return found
 
 
@@ -73,10 +82,11 @@ def _look_into(folder: Folder, tree: Tree, found: dict[str, os.stat_result]) -> 
     names: set[str] = set()
     inner: list[tuple[str, os.stat_result]] = []
     for name, status in folder.entries():
-        names.add(name)
+        if name in _MARKING:
+            names.add(name)
         if name == GIT:
             found[folder.place(GIT)] = status
-        elif stat.S_ISDIR(status.st_mode):
+        elif stat.S_ISDIR(status.st_mode) and len(inner) <= MAX_FOLDERS:
             inner.append((name, status))
     # Whether git takes a folder with these entries for a repository, whatever the folder is called.
     if any(marks <= names for marks in _MARKS):

@@ -3,6 +3,8 @@
 Only the top is opened by its path, in a folder that no engine can write to. Every other folder and file is opened relative
 to the descriptor of the folder that listed it, without following a link and without `..`, and must be the very entry that
 was listed. Whatever else is there is treated as removed. Modes are changed only through descriptors.
+
+An engine can make millions of names, each at the end of a long path. A walk counts them, and ends where there are too many.
 """
 
 # pathlib cannot work relative to a directory descriptor.
@@ -13,7 +15,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -31,6 +33,42 @@ _MAX_OPEN = 64
 """How many folders of one tree are open at a time."""
 _MAX_PATH = 4096
 """Characters of a path below the top. It bounds the depth, and with it the memory for all paths of a tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeBounds:
+    """What a tree may have."""
+
+    names: int = 500_000
+    characters: int = 32_000_000
+    """Of the paths of all names: they bound the memory for a list."""
+    max_bytes: int = 0
+    """On the disk. A hard link counts for each of its names, because a copy of the tree has it as often. 0: no limit."""
+
+
+class TreeTooLarge(OSError):
+    """A tree has more than its bounds allow. The message is for people."""
+
+
+class _Count:
+    """What a walk has found so far."""
+
+    def __init__(self, bounds: TreeBounds) -> None:
+        self._bounds = bounds
+        self._names = self._characters = self._bytes = 0
+
+    def add(self, path: int, status: os.stat_result) -> None:
+        """Count a name whose path has this many characters. Raises `TreeTooLarge`."""
+        bounds = self._bounds
+        self._names += 1
+        self._characters += path
+        self._bytes += status.st_blocks * 512
+        if self._names > bounds.names:
+            raise TreeTooLarge(f"there are more than {bounds.names:,} files and folders")
+        if self._characters > bounds.characters:
+            raise TreeTooLarge(f"the paths of all files have more than {bounds.characters:,} characters")
+        if bounds.max_bytes and self._bytes > bounds.max_bytes:
+            raise TreeTooLarge(f"the files, with every name of a hard link, take more than {bounds.max_bytes >> 20} MB")
 
 
 class FileState(NamedTuple):
@@ -142,30 +180,35 @@ def _is_same(status: os.stat_result, listed: os.stat_result) -> bool:
 class Folder:
     """A folder of a walk, open until the walk continues."""
 
-    __slots__ = ("below", "fd", "path")
+    __slots__ = ("_count", "below", "fd", "path")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, count: _Count | None = None) -> None:
         self.path = path
         """Relative to the top, which is ''."""
         self.fd = fd
+        self._count = count or _Count(TreeBounds())
         self.below: list[tuple[str, os.stat_result]] = []
 
     def entries(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The entries, in no order. One that was removed meanwhile is left out."""
+        """The entries, in no order. One that was removed meanwhile is left out. Raises `TreeTooLarge`."""
         with os.scandir(self.fd) as found:
-            for entry in found:
-                try:
-                    yield entry.name, entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
+            yield from self._counted(found)
 
     def sorted_entries(self, most: int) -> Iterator[tuple[str, os.stat_result]]:
         """`most` of the entries by name: one folder can have more than fit into memory."""
         with os.scandir(self.fd) as found:
             chosen = sorted(itertools.islice(found, most), key=lambda entry: entry.name)
-        for entry in chosen:
-            with suppress(FileNotFoundError):
-                yield entry.name, entry.stat(follow_symlinks=False)
+        yield from self._counted(chosen)
+
+    def _counted(self, entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
+        above = len(self.place(""))
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            self._count.add(above + len(entry.name), status)
+            yield entry.name, status
 
     @property
     def depth(self) -> int:
@@ -188,9 +231,12 @@ def _unless_gone(path: str, error: OSError) -> None:
 class Tree:
     """The folders of a tree by their paths below its top, which is open."""
 
-    def __init__(self, top: int, status: os.stat_result, need: int = 0, *, mounts: bool = False) -> None:
+    def __init__(
+        self, top: int, status: os.stat_result, need: int = 0, *, mounts: bool = False, bounds: TreeBounds = TreeBounds()
+    ) -> None:
         """`need`: permissions that are added to each folder that lacks them. `mounts`: enter other file systems, too."""
         self._need = need
+        self._bounds = bounds
         self.listed = {"": status}
         """What each known folder was when it was listed, before permissions were added."""
         self._trail = [("", top)]
@@ -210,15 +256,16 @@ class Tree:
     ) -> Iterator[Folder]:
         """Every folder that was reached by `Folder.descend`, before its subfolders. Without recursion, at any depth.
 
+        Each walk may find what the bounds of the tree allow.
         `remember`: the folders can be opened later. `failed` is called for a folder that cannot be entered.
         """
-        pending = [(path, listed or self.listed[path])]
+        pending, count = [(path, listed or self.listed[path])], _Count(self._bounds)
         while pending:
             at, status = pending.pop()
             if not remember:
                 self._forget_all_but_above(at)
             try:
-                folder = Folder(at, self.enter(at, status))
+                folder = Folder(at, self.enter(at, status), count)
             except OSError as error:
                 failed(at, error)
                 continue
@@ -314,7 +361,9 @@ def _is_within(path: str, above: str) -> bool:
 
 
 @contextmanager
-def open_tree(base: Path, *names: str, need: int = 0, mounts: bool = False) -> Iterator[Tree]:
+def open_tree(
+    base: Path, *names: str, need: int = 0, mounts: bool = False, bounds: TreeBounds = TreeBounds()
+) -> Iterator[Tree]:
     """Open the tree `names` below `base`. An engine must not be able to replace `base` itself.
 
     Raises `FileNotFoundError`, and `NotADirectoryError` for anything but a folder.
@@ -330,7 +379,7 @@ def open_tree(base: Path, *names: str, need: int = 0, mounts: bool = False) -> I
                 if not need:
                     raise
                 top, _ = open_locked(top, name, FOLDER, need, status)
-    tree = Tree(top, status, need, mounts=mounts)
+    tree = Tree(top, status, need, mounts=mounts, bounds=bounds)
     try:
         yield tree
     finally:
@@ -364,11 +413,12 @@ class Listing:
     """Sockets, pipes and devices."""
 
 
-def list_tree(tree: Tree) -> Listing:
-    """List a whole tree. A folder that was removed or replaced meanwhile is left out."""
+def list_tree(tree: Tree, checkpoint: Callable[[], None] = lambda: None) -> Listing:
+    """List a whole tree. A folder that was removed or replaced meanwhile is left out. Raises `TreeTooLarge`."""
     listing = Listing()
     kinds = {stat.S_IFREG: listing.files, stat.S_IFLNK: listing.links}
     for folder in tree.walk(remember=True):
+        checkpoint()
         listing.folders[folder.path] = tree.listed[folder.path]
         prefix = folder.place("")
         for name, status in folder.entries():

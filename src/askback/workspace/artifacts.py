@@ -19,7 +19,7 @@ from typing import BinaryIO, Self, cast
 
 from askback.background.pools import Checkpoint, Pool, unchecked
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
-from askback.fs.walk import FileState, Folder, open_tree
+from askback.fs.walk import FileState, Folder, TreeTooLarge, open_tree
 
 ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
@@ -62,7 +62,7 @@ class Artifact:
 
 
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-    """The files below `artifacts/` of a working directory."""
+    """The files below `artifacts/` of a working directory. Raises `TreeTooLarge` after some of them."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), open_tree(cwd, ARTIFACTS_DIR) as tree:
         for folder in tree.walk(failed=_skip_unreadable):
             checkpoint()
@@ -124,14 +124,16 @@ def bundle_of(artifacts: Iterable[Artifact], opened: Callable[[str], BinaryIO | 
     """All artifacts as one zip. A sparse file counts with its full length, because all of it is read."""
     found: list[tuple[str, int]] = []
     total = names = 0
-    for each in artifacts:
-        found.append((each.path, each.size))
-        total += each.size
-        names += len(each.path)
-        if total > max_bytes or len(found) > _MAX_BUNDLED or names > MAX_NAMES:
-            limit = f"{max_bytes} bytes, {_MAX_BUNDLED} files or {MAX_NAMES} characters of paths"
-            message = f"the run's files are more than {limit}; download them one by one"
-            raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, message)
+    try:
+        for each in artifacts:
+            found.append((each.path, each.size))
+            total += each.size
+            names += len(each.path)
+            if total > max_bytes or len(found) > _MAX_BUNDLED or names > MAX_NAMES:
+                limit = f"{max_bytes} bytes, {_MAX_BUNDLED} files or {MAX_NAMES} characters of paths"
+                raise TreeTooLarge(f"the run's files are more than {limit}")
+    except TreeTooLarge as error:
+        raise Invalid(RefusalCode.BUNDLE_TOO_LARGE, f"{error}; download them one by one") from None
     return Bundle(found, opened)
 
 
@@ -229,11 +231,12 @@ class ArtifactPage:
 def bounded(artifacts: Iterable[Artifact]) -> Iterator[Artifact]:
     """As many of them as are listed."""
     files, names = MAX_LISTED, MAX_NAMES
-    for each in artifacts:
-        files, names = files - 1, names - len(each.path)
-        if files < 0 or names < 0:
-            return
-        yield each
+    with suppress(TreeTooLarge):
+        for each in artifacts:
+            files, names = files - 1, names - len(each.path)
+            if files < 0 or names < 0:
+                return
+            yield each
 
 
 def page_of(artifacts: Iterable[Artifact], after: int, limit: int, max_names: int = PAGE_NAMES) -> ArtifactPage:

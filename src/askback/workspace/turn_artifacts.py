@@ -28,7 +28,7 @@ from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import write_or_skip
 from askback.fs.paths import open_below
-from askback.fs.walk import FileState
+from askback.fs.walk import FileState, TreeTooLarge
 from askback.process.locks import is_held
 from askback.process.tree import boot_id
 from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact
@@ -144,13 +144,17 @@ def _fitting(artifacts: Iterable[Artifact], max_bytes: int) -> tuple[list[Artifa
     """The files that are stored, and how many are not. An engine can make files that are much longer than its disk: they
     consist of holes."""
     names, fitting, left_out = _MAX_NAMES, [], 0
-    for each in artifacts:
-        if each.size <= max_bytes and len(each.path) <= names:
-            max_bytes -= each.size
-            names -= len(each.path)
-            fitting.append(each)
-        else:
-            left_out += 1
+    try:
+        for each in artifacts:
+            if each.size <= max_bytes and len(each.path) <= names:
+                max_bytes -= each.size
+                names -= len(each.path)
+                fitting.append(each)
+            else:
+                left_out += 1
+    except TreeTooLarge:
+        # Nobody knows how many more there are.
+        left_out += 1
     return fitting, left_out
 
 

@@ -20,7 +20,6 @@ the repository does not ignore, except `artifacts/`.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -41,7 +40,7 @@ from askback.fs.repositories import identities
 from askback.fs.walk import FileState
 from askback.process.child import NotStarted, Printed, Starter, call
 from askback.process.isolation import ResourceLimits
-from askback.workspace.artifacts import ARTIFACTS_DIR, MAX_LISTED, Artifact, artifacts_in
+from askback.workspace.artifacts import ARTIFACTS_DIR, Artifact, artifacts_in, bounded
 from askback.workspace.layout import Workspace
 
 _FOLDER = "workdir"
@@ -107,7 +106,7 @@ class WorkdirRecord:
     def record_found(self, workdir: Path, checkpoint: Checkpoint = unchecked) -> None:
         """Record the files that are in `artifacts/` before the run, once: they are not the run's."""
         if self._read(_FOUND, _Found) is None:
-            found = itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED)
+            found = bounded(artifacts_in(workdir, checkpoint))
             self._write(_FOUND, {each.path: (each.size, each.modified_ns) for each in found})
 
     def collect(self, workdir: Path, limits: CopyLimits, checkpoint: Checkpoint = unchecked) -> None:
@@ -118,12 +117,12 @@ class WorkdirRecord:
         found = self._read(_FOUND, _Found) or {}
         copying = TreeCopy(self._workspace.root, limits, checkpoint)
         copied: set[str] = set()
-        for artifact in itertools.islice(artifacts_in(workdir, checkpoint), MAX_LISTED):
+        for artifact in bounded(artifacts_in(workdir, checkpoint)):
             checkpoint()
             if found.get(artifact.path) != artifact.state.portable[:2]:
                 copied.add(artifact.path)
                 self._copy(workdir, artifact, copying)
-        for copy in list(self._workspace.artifacts(checkpoint)):
+        for copy in list(bounded(self._workspace.artifacts(checkpoint))):
             if copy.path not in copied:
                 beneath.remove(self._workspace.root, self._copy_of(copy.path))
         copying.sync()

@@ -20,7 +20,7 @@ from askback.core.runs import is_run_id, parse_run_id
 from askback.fs import beneath
 from askback.fs.atomic import GroupSync, sync_folder
 from askback.fs.beneath import remove_tree
-from askback.fs.walk import open_tree
+from askback.fs.walk import TreeTooLarge, open_tree
 from askback.process.locks import FileLock, is_held
 from askback.workspace.layout import Workspace
 from askback.workspace.run_objects import RunObjects
@@ -185,15 +185,20 @@ def _of_runs(folder: Path) -> list[Path]:
 
 
 def _disk_usage(folder: Path) -> int:
+    """Of a folder with more names than are listed: of the first ones."""
     used = 0
     with suppress(OSError), open_tree(folder) as tree:
         for each in tree.walk(failed=lambda path, error: None):
-            with suppress(OSError):
+            try:
                 for name, status in each.entries():
                     if stat.S_ISDIR(status.st_mode):
                         each.descend(name, status)
                     else:
                         used += status.st_blocks * 512
+            except TreeTooLarge:
+                break
+            except OSError:
+                continue
     return used
 
 

@@ -25,7 +25,7 @@ from askback.fs.repositories import TooManyFolders
 from askback.text.redaction import Redactor
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.prepare import PreparedTurn, unavailable
-from askback.workspace.artifacts import MAX_LISTED
+from askback.workspace.artifacts import bounded
 from askback.workspace.layout import Workspace
 from askback.workspace.versions import LocalArtifacts
 from askback.workspace.workdir_record import Comparison, WorkdirRecord
@@ -108,7 +108,7 @@ async def mask_names(context: TurnContext, run: Run, prepared: PreparedTurn) -> 
 
 
 def _mask(workspace: Workspace, redactor: Redactor, checkpoint: Checkpoint) -> None:
-    paths = [each.path for each in itertools.islice(workspace.artifacts(checkpoint), MAX_LISTED)]
+    paths = [each.path for each in bounded(workspace.artifacts(checkpoint))]
     taken = set(paths)
     for path in paths:
         if (masked := redactor.text(path)) != path:
