@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from askback.app.storage import (
 )
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pools
+from askback.catalog.probes import EngineSetup
 from askback.cluster.instances import Instances, LockedInstances, Role, wall_clock
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.instances import InstanceFacts
@@ -117,6 +118,7 @@ async def opened(
                 fork_points=settings.retention.questions,
                 files=files,
                 database=database_id,
+                home_bytes=_largest_home(setups),
             ),
             workdirs=make_workdirs(settings),
             pools=pools,
@@ -125,6 +127,12 @@ async def opened(
             observer=observer,
             exporter=exporter,
         )
+
+
+def _largest_home(setups: Mapping[str, EngineSetup]) -> int:
+    """The largest limit on disk that an engine has; 0 if one has no limit."""
+    limits = [setup.resources.disk_bytes for setup in setups.values()]
+    return max(limits) if limits and all(limits) else 0
 
 
 def check_database(settings: Settings, role: Role) -> None:

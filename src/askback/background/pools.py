@@ -10,12 +10,12 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from askback.background.loops import start_thread
+from askback.background.loops import first_of, start_thread
 from askback.core.errors import RefusalCode, Unavailable
 
 T = TypeVar("T")
@@ -39,6 +39,20 @@ class _Job:
     work: Callable[[Checkpoint], Any]
     answer: asyncio.Future[Any]
     abandoned: threading.Event = field(default_factory=threading.Event)
+    began: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> bool:
+        """False if it was abandoned before a thread was free."""
+        with self.lock:
+            self.began = not self.abandoned.is_set()
+            return self.began
+
+    def abandon(self) -> bool:
+        """From now on its checkpoint raises. Whether a thread works on it."""
+        with self.lock:
+            self.abandoned.set()
+            return self.began
 
     def checkpoint(self) -> None:
         if self.abandoned.is_set():
@@ -75,7 +89,23 @@ class Pool:
         """Like `run`. The work gets a checkpoint, which ends it when the caller is gone."""
         return await self._run(work, admitted=False)
 
-    async def _run(self, work: Callable[[Checkpoint], T], *, admitted: bool) -> T:
+    async def run_unless(self, over: Callable[[], Coroutine[Any, Any, Any]], work: Callable[[Checkpoint], T]) -> T:
+        """Like `run_abandonable`, until `over` returns: then raises `Abandoned`, once no thread works on it."""
+
+        async def wait(job: _Job) -> None:
+            await first_of(over, lambda: _settled(job))
+            if not job.answer.done() and not job.abandon():
+                raise Abandoned
+
+        return await self._run(work, admitted=False, before=wait)
+
+    async def _run(
+        self,
+        work: Callable[[Checkpoint], T],
+        *,
+        admitted: bool,
+        before: Callable[[_Job], Awaitable[None]] | None = None,
+    ) -> T:
         if self._closed or (not admitted and self._new >= self._max_threads + self._max_waiting):
             raise Unavailable(RefusalCode.SERVER_BUSY, f"too much work is waiting ({self.name}); try again in a moment")
         job = _Job(work, asyncio.get_running_loop().create_future())
@@ -85,8 +115,12 @@ class Pool:
         self._new += not admitted
         self._jobs.put(job)
         try:
+            if before is not None:
+                await before(job)
             result: T = await job.answer
         except Abandoned:
+            if before is not None and not self._closed:
+                raise
             raise Unavailable(RefusalCode.SERVER_BUSY, "the server is stopping; try again in a moment") from None
         finally:
             job.abandoned.set()
@@ -133,7 +167,7 @@ class Pool:
     def _work(self) -> None:
         me = threading.get_ident()
         while (job := self._jobs.get()) is not None:
-            if job.abandoned.is_set():
+            if not job.begin():
                 continue
             self._began[me] = time.monotonic()
             result, error = _outcome(job)
@@ -142,6 +176,10 @@ class Pool:
             with suppress(RuntimeError):
                 job.answer.get_loop().call_soon_threadsafe(job.settle, result, error)
             del job, result, error
+
+
+async def _settled(job: _Job) -> None:
+    await asyncio.wait({job.answer})
 
 
 def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
@@ -167,16 +205,18 @@ class Pools:
     skills: Pool = field(default_factory=lambda: Pool("skills", threads=2, waiting=64))
     """Reading, hashing and installing packages."""
     turns: Pool = field(default_factory=lambda: Pool("turns", threads=8, waiting=1_000_000))
-    """Homes, snapshots and workspaces. The slots bound how much waits."""
+    """Workspaces and new homes. The slots bound how much waits."""
     storing: Pool = field(default_factory=lambda: Pool("storing", threads=64, waiting=1_000_000))
-    """What waits for the file store: minutes for a turn that left very many artifacts. No other work is to wait for that."""
+    """What takes minutes for a turn with large files: its home is saved, its files are packed, the file store is waited for."""
+    saving: Pool = field(default_factory=lambda: Pool("saving", threads=2, waiting=1_000_000))
+    """Homes of waiting runs, in advance. No turn waits for this."""
     sweeping: Pool = field(default_factory=lambda: Pool("sweeping", threads=1, waiting=1_000))
     checking: Pool = field(default_factory=lambda: Pool("checking", threads=2, waiting=1_000))
     """Whether the folders of this machine can be used: that must not wait for work that uses them."""
 
     def __iter__(self) -> Iterator[Pool]:
         work = (self.parsing, self.zipping, self.files, self.pages, self.copying, self.skills, self.turns)
-        return iter((*work, self.storing, self.sweeping, self.checking))
+        return iter((*work, self.storing, self.saving, self.sweeping, self.checking))
 
     @property
     def stuck(self) -> list[str]:

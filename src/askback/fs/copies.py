@@ -99,7 +99,7 @@ class TreeCopy:
         self._base = base
         self._limits = limits
         self._checkpoint = checkpoint
-        self._cloner = Cloner()
+        self._cloner = Cloner(checkpoint)
         self._bytes = 0
         self._entries = 0
         self._made: list[str] = []
@@ -218,7 +218,8 @@ def _refuse(path: str, error: OSError) -> None:
 class Cloner:
     """Copies files, sharing blocks where possible. Remembers which pairs of file systems cannot share blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: Callable[[], None] = lambda: None) -> None:
+        self._checkpoint = checkpoint
         self._strangers: set[tuple[int, int]] = set()
 
     def copy(self, source: int, target: int) -> None:
@@ -226,7 +227,7 @@ class Cloner:
         status = os.fstat(source)
         if not self._share(source, target, status):
             for begin, end in extents(source, status):
-                _copy_range(source, target, begin, end)
+                _copy_range(source, target, begin, end, self._checkpoint)
             if os.fstat(target).st_size < status.st_size:
                 # The rest is a hole at the end, or the file was truncated meanwhile.
                 os.ftruncate(target, os.fstat(source).st_size)
@@ -278,9 +279,10 @@ def write_or_skip(file: IO[bytes], piece: bytes) -> None:
             file.write(part)
 
 
-def _copy_range(source: int, target: int, begin: int, end: int) -> None:
+def _copy_range(source: int, target: int, begin: int, end: int, checkpoint: Callable[[], None]) -> None:
     at = begin
     while at < end:
+        checkpoint()
         try:
             count = os.copy_file_range(source, target, min(end - at, _CLONE_CHUNK), at, at)
         except OSError as error:

@@ -232,7 +232,13 @@ class Tree:
     """The folders of a tree by their paths below its top, which is open."""
 
     def __init__(
-        self, top: int, status: os.stat_result, need: int = 0, *, mounts: bool = False, bounds: TreeBounds = TreeBounds()
+        self,
+        top: int,
+        status: os.stat_result,
+        need: int = 0,
+        *,
+        mounts: bool = False,
+        bounds: TreeBounds = TreeBounds(),
     ) -> None:
         """`need`: permissions that are added to each folder that lacks them. `mounts`: enter other file systems, too."""
         self._need = need

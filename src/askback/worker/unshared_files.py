@@ -21,6 +21,7 @@ from askback.core.runs import Run, RunState, TurnKind
 from askback.core.signals import FilesStored
 from askback.engines.registry import Engines
 from askback.fs.archive_writer import TreeChangedWhilePacking
+from askback.fs.walk import TreeTooLarge
 from askback.process.locks import FileLock
 from askback.skills.library import Library
 from askback.store.base import Store, move
@@ -138,7 +139,7 @@ class Sharing:
     async def _store_files(self, run: Run, workspace: Workspace) -> bool:
         try:
             await self._pools.turns.run(self._prepare, run, workspace, admitted=True)
-        except HomeLost as problem:
+        except (HomeLost, TreeTooLarge) as problem:
             log.warning("the files of a run are not stored: %s", problem, extra={"run": run.id})
             return True
         if run.env_names:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from askback.background.pools import Pool
+from askback.background.pools import Abandoned, Pool
 from askback.core.errors import AskbackError
 from askback.core.runs import Run, RunState, TurnKind
 from askback.process.locks import FileLock
@@ -70,7 +70,7 @@ class WarmWaits:
         try:
             # Files that have just been written cannot be distinguished from files that change now: see `snapshots`.
             if not await executor.idle(parked.settled, _SETTLING_SEC):
-                await executor.save_home(claim.run)
+                await executor.save_home(claim.run, parked.settled)
                 await self.pool.measure(parked)
                 self.pool.trim()
         except Exception as error:
@@ -113,41 +113,48 @@ class EarlySaves:
     """
 
     def __init__(self) -> None:
-        self._pending: dict[str, asyncio.Event] = {}
-        """Set to give up a save that has not begun."""
-        self._saving: dict[str, asyncio.Task[None]] = {}
+        self._saves: dict[str, tuple[asyncio.Event, asyncio.Task[None]]] = {}
+        """By run id. A save ends early once its event is set."""
+
+    @property
+    def run_ids(self) -> Collection[str]:
+        return self._saves.keys()
 
     async def save(self, run: Run, workspace: Workspace, pool: Pool) -> None:
-        """Save the home of a waiting run whose processes have all ended, unless its next turn begins first."""
-        given_up = self._pending[run.id] = asyncio.Event()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_EARLY_SEC):
-                await given_up.wait()
-        if self._pending.get(run.id) is given_up:
-            del self._pending[run.id]
-        if given_up.is_set():
-            return
-        saving = self._saving[run.id] = asyncio.ensure_future(_save(run, workspace, pool))
+        """Save the home of a waiting run whose processes have all ended, unless it stops waiting first."""
+        needless = asyncio.Event()
+        saving = asyncio.ensure_future(_save(run, workspace, pool, needless))
+        self._saves[run.id] = needless, saving
         try:
             await asyncio.wait({saving})
         finally:
-            if self._saving.get(run.id) is saving:
-                del self._saving[run.id]
+            needless.set()
+            if self._saves.get(run.id) == (needless, saving):
+                del self._saves[run.id]
 
-    async def finish(self, run_id: str) -> None:
-        """The run's next turn begins: wait for a save that has begun, and give up one that has not."""
-        if (pending := self._pending.pop(run_id, None)) is not None:
-            pending.set()
-        if (saving := self._saving.get(run_id)) is not None:
+    def notify_change(self, run: Run) -> None:
+        """The run has changed. One that was answered or canceled does not need its save any more."""
+        if run.id in self._saves and run.state is not RunState.WAITING_USER:
+            self._saves[run.id][0].set()
+
+    async def end(self, run_id: str) -> None:
+        """The run's next turn begins: give up its save, and wait until nothing writes to the snapshot."""
+        if run_id in self._saves:
+            needless, saving = self._saves[run_id]
+            needless.set()
             await asyncio.wait({saving})
 
     def give_up(self) -> None:
-        """The instance stops: begin no more saves."""
-        for pending in self._pending.values():
-            pending.set()
+        """The instance stops."""
+        for needless, _ in self._saves.values():
+            needless.set()
 
 
-async def _save(run: Run, workspace: Workspace, pool: Pool) -> None:
+async def _save(run: Run, workspace: Workspace, pool: Pool, needless: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_EARLY_SEC):
+            await needless.wait()
+            return
     lock: FileLock | None = None
     try:
         # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
@@ -156,7 +163,11 @@ async def _save(run: Run, workspace: Workspace, pool: Pool) -> None:
         # Another instance may have begun the next turn already. With the lock, none does before the home is saved.
         lock = FileLock.take(workspace.lock_path)
         if lock is not None:
-            await pool.run(workspace.save_home_early, run.attempt_number + 1)
+            await pool.run_unless(
+                needless.wait, lambda checkpoint: workspace.save_home_early(run.attempt_number + 1, checkpoint)
+            )
+    except Abandoned:
+        pass
     except (AskbackError, OSError) as error:
         log.warning("the home could not be saved early; the next turn saves it: %s", error, extra={"run": run.id})
     finally:

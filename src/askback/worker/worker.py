@@ -194,11 +194,13 @@ class Worker:
         claim.notify_change(run)
 
     async def _notify_warm(self, changed: Mapping[str, Run | None]) -> None:
-        """Drop the warm processes of runs that are over, or that another instance executes from now on."""
-        known = self._warm.pool.run_ids
+        """Drop the warm processes of runs that are over, or that another instance executes from now on, and needless saves."""
+        known = {*self._warm.pool.run_ids, *self._early_saves.run_ids}
         for run_id in known & changed.keys() if UNKNOWN_RUN not in changed else known:
             with suppress(NotFound, Unavailable):
-                self._warm.notify_change(changed.get(run_id) or await self._store.get(run_id))
+                run = changed.get(run_id) or await self._store.get(run_id)
+                self._warm.notify_change(run)
+                self._early_saves.notify_change(run)
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         """Claim runs while there are slots. Each is tried once: another worker may be faster."""
@@ -279,7 +281,7 @@ class Worker:
         try:
             if prewarmed is None:
                 self._prewarming.count_new_process(run)
-                await self._early_saves.finish(run.id)
+                await self._early_saves.end(run.id)
                 await self._warm.prepare(run)
             async with executing(self._context, claim, prewarmed) as executor:
                 await self._turns(claim, executor)
@@ -300,7 +302,7 @@ class Worker:
         waits = claim.run.state is RunState.WAITING_USER and not claim.run.sticky
         if waits and not claim.was_warm and not self._stopping:
             workspace = self._context.workspaces.of(run.id)
-            await self._early_saves.save(claim.run, workspace, self._context.pools.turns)
+            await self._early_saves.save(claim.run, workspace, self._context.pools.saving)
 
     def _pass_on_stop(self, claim: ClaimedRun) -> None:
         """`drain`, `stop` or `suspend` may have gone through the runs in progress while the claim of this one was being stored."""

@@ -155,7 +155,7 @@ class RunArchives:
         self._workspaces = workspaces
         self._pool = pools.turns
         self._storing = pools.storing
-        """For calls of the file store, which may take long."""
+        """For calls of the file store and for packing, which may take long."""
 
     # A turn.
 
@@ -201,7 +201,7 @@ class RunArchives:
     async def _pack(self, folder: ArchivedFolder, caches: Sequence[str], *, over: bool) -> None:
         for pause in (*_PAUSES_SEC, None):
             try:
-                await self._pool.run_abandonable(
+                await self._storing.run_abandonable(
                     lambda checkpoint: folder.pack(caches, over=over, checkpoint=checkpoint)
                 )
             except TreeChangedWhilePacking:
@@ -241,7 +241,7 @@ class RunArchives:
         await self._pool.run(folder.discard)
         try:
             await self._storing.run(self._files.fetch, key, folder.archive)
-            await self._pool.run_abandonable(lambda checkpoint: folder.unpack(key, checkpoint))
+            await self._storing.run_abandonable(lambda checkpoint: folder.unpack(key, checkpoint))
         except FileMissing:
             raise ArchiveMissing(f"{key} is not in the file store") from None
         except ArchiveDamaged as error:

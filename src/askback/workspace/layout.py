@@ -56,13 +56,16 @@ class Workspace:
         fork_points: int = 0,
         objects: RunObjects | None = None,
         database: str | None = None,
+        home_bytes: int = 0,
     ) -> None:
         """`objects`: what every machine has of the run; None if all of it is here.
 
+        `home_bytes`: the size of a home that is saved; 0: any.
         `database`: the id of a database that other machines use as well; None if no other machine deletes its runs.
         """
         self.root = root
         self._database = database
+        self._home_bytes = home_bytes
         self.objects = objects
         self.most_fork_points = fork_points
         self.sign_ins = sign_ins
@@ -142,34 +145,52 @@ class Workspace:
         else:
             shutil.copytree(home_template, self.home, symlinks=True)
 
-    def begin_later_turn(self, attempt_number: int, *, answers: bool = False) -> None:
-        """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question."""
+    def begin_later_turn(
+        self, attempt_number: int, *, answers: bool = False, checkpoint: Checkpoint = unchecked
+    ) -> None:
+        """Save the home, or restore it if it was saved for this turn before. `answers`: the turn answers a question.
+
+        This and the other ways to save the home raise `TreeTooLarge`.
+        """
         beneath.make_folder(self.root, self.snapshots.name)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        snapshots.begin_turn(self.home, self.snapshots, attempt_number, self._fork_point_limit(answers=answers))
+        points, most = self._fork_point_limit(answers=answers), self._home_bytes
+        snapshots.begin_turn(self.home, self.snapshots, attempt_number, points, max_bytes=most, checkpoint=checkpoint)
         self.remove_sign_ins()
 
-    def save_home_early(self, attempt_number: int) -> None:
+    def save_home_early(self, attempt_number: int, checkpoint: Checkpoint = unchecked) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
         beneath.make_folder(self.root, self.snapshots.name)
         self.remove_sign_ins()
-        snapshots.save_early(self.home, self.snapshots, attempt_number, self._fork_point_limit(answers=True))
+        points, most = self._fork_point_limit(answers=True), self._home_bytes
+        snapshots.save_early(self.home, self.snapshots, attempt_number, points, max_bytes=most, checkpoint=checkpoint)
 
     def _fork_point_limit(self, *, answers: bool) -> int:
         # The session of a run with secret variables is never continued by another run.
         return self.most_fork_points if answers and not self._pad.exists() else 0
 
-    def begin_live_turn(self, attempt_number: int, *, answers: bool = False) -> None:
+    def begin_live_turn(
+        self, attempt_number: int, *, answers: bool = False, checkpoint: Checkpoint = unchecked
+    ) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeChangedWhileSaving` if it writes meanwhile."""
         beneath.make_folder(self.root, self.snapshots.name)
-        points = self._fork_point_limit(answers=answers)
-        snapshots.begin_live_turn(self.home, self.snapshots, attempt_number, points, leave_out=self.sign_ins)
+        snapshots.begin_live_turn(
+            self.home,
+            self.snapshots,
+            attempt_number,
+            self._fork_point_limit(answers=answers),
+            leave_out=self.sign_ins,
+            max_bytes=self._home_bytes,
+            checkpoint=checkpoint,
+        )
 
-    def save_between_turns(self) -> None:
+    def save_between_turns(self, checkpoint: Checkpoint = unchecked) -> None:
         """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
         beneath.make_folder(self.root, self.snapshots.name)
-        snapshots.save_between_turns(self.home, self.snapshots, leave_out=self.sign_ins)
+        snapshots.save_between_turns(
+            self.home, self.snapshots, leave_out=self.sign_ins, max_bytes=self._home_bytes, checkpoint=checkpoint
+        )
 
     def discard_snapshot(self) -> None:
         """The home may have changed while it was saved: the next turn saves it again. Fork points stay."""

@@ -1,6 +1,7 @@
 """The manifest of a snapshot: every file, folder and link of the home, with the values that detect a change.
 
-It is one small file that is replaced as a whole, so there is always one complete snapshot.
+It is one file that is replaced as a whole, so there is always one complete snapshot. Its first line names the copies, so that
+the rest needs to be read only to restore the home, or to compare it.
 
 Fork points are the manifests before earlier turns, beside the current one. They share the copies of files that did not change, so
 a point takes as much room as the files that its turn changed. The oldest points are dropped when there are too many, or too
@@ -12,11 +13,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from askback.fs.copies import CopyRefused, TreeCopy, stays_inside
 from askback.fs.walk import FileState
@@ -24,7 +24,10 @@ from askback.fs.walk import FileState
 _FORMAT = 1
 _NAME = "manifest.json"
 MAX_BYTES = 1_000_000_000
-"""The size of all copies for the fork points of one run."""
+"""The size of all copies and manifests for the fork points of one run."""
+_BLOCK = 4096
+"""What the smallest copy takes on a disk."""
+_END_OF_HEAD = b",\n"
 
 
 class SnapshotDamaged(Exception):
@@ -68,23 +71,45 @@ class Manifest:
     def numbers(self) -> set[int]:
         return {saved.number for saved in self.files.values()}
 
+    def copies(self) -> _Copies:
+        return array("q", [each for saved in self.files.values() for each in (saved.number, saved.size)])
+
     def write(self, folder: Path, name: str = _NAME) -> None:
         """Replace the previous manifest. From then on this is the snapshot, even after a power failure."""
-        content = {
-            "format": _FORMAT,
-            "attempt_number": self.attempt_number,
-            "files": self.files,
-            "folders": self.folders,
-            "links": self.links,
-        }
+        head = {"format": _FORMAT, "attempt_number": self.attempt_number, "copies": self.copies().tolist()}
+        content = {"files": self.files, "folders": self.folders, "links": self.links}
         fresh = folder / f"{name}.new"
-        with fresh.open("w", encoding="ascii") as file:
-            # Many times faster than `json.dump`.
-            file.write(json.dumps(content, separators=(",", ":")))
+        with fresh.open("wb") as file:
+            file.write(_as_json(head)[:-1] + _END_OF_HEAD)
+            file.write(_as_json(content)[1:])
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(folder / name)
         sync(folder)
+
+
+def _as_json(content: object) -> bytes:
+    # Many times faster than `json.dump`. Names that are not valid text have surrogates.
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+_Copies: TypeAlias = "array[int]"
+"""The number and the size of each copy, one after the other: a point may have 100,000."""
+
+
+def _read_copies(folder: Path, name: str) -> _Copies | None:
+    """The copies that a manifest names, from its first line. Those of earlier versions have none."""
+    try:
+        with (folder / name).open("rb") as file:
+            line = file.readline()
+        if line.endswith(_END_OF_HEAD):
+            return array("q", json.loads(line.removesuffix(_END_OF_HEAD) + b"}")["copies"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise _damaged(folder, error) from error
+    whole = read_manifest(folder, name)
+    return None if whole is None else whole.copies()
 
 
 def read_manifest(folder: Path, name: str = _NAME) -> Manifest | None:
@@ -132,12 +157,11 @@ class ForkPoints:
     def __init__(self, snapshots: Path) -> None:
         self._folder = snapshots / "points"
         self._files = snapshots / "files"
-        self._points: dict[int, Manifest] = {}
-        with suppress(FileNotFoundError):
-            for path in self._folder.glob("*.json"):
-                saved = read_manifest(self._folder, path.name)
-                if saved is not None:
-                    self._points[saved.attempt_number] = saved
+        self._points: dict[int, _Copies] = {}
+        """The copies of each point, by its turn."""
+        for turn in self.turns(snapshots):
+            if (copies := _read_copies(self._folder, _name(turn))) is not None:
+                self._points[turn] = copies
 
     @staticmethod
     def turns(snapshots: Path) -> set[int]:
@@ -146,26 +170,34 @@ class ForkPoints:
 
     def numbers(self) -> set[int]:
         """The copies that the points need."""
-        return set().union(*(each.numbers() for each in self._points.values()))
+        return set().union(*(copies[::2] for copies in self._points.values()))
 
     def add(self, point: Manifest, limit: int) -> None:
         """Add a point, and drop the oldest ones beyond `limit` and `MAX_BYTES`."""
         self._folder.mkdir(exist_ok=True, mode=0o700)
-        self._points[point.attempt_number] = point
+        point.write(self._folder, _name(point.attempt_number))
+        self._points[point.attempt_number] = point.copies()
         self.drop_beyond(limit)
-        if self._points:
-            point.write(self._folder, _name(point.attempt_number))
 
     def drop_beyond(self, limit: int) -> None:
         """Drop the oldest points beyond `limit` and `MAX_BYTES`."""
-        while len(self._points) > limit or _bytes(self._points.values()) > MAX_BYTES:
+        while len(self._points) > limit or self._bytes() > MAX_BYTES:
             oldest = min(self._points)
             del self._points[oldest]
             (self._folder / _name(oldest)).unlink(missing_ok=True)
 
+    def _bytes(self) -> int:
+        sizes = {
+            number: size
+            for copies in self._points.values()
+            for number, size in zip(copies[::2], copies[1::2], strict=True)
+        }
+        manifests = sum((self._folder / _name(turn)).stat().st_size for turn in self._points)
+        return manifests + sum(max(size, _BLOCK) for size in sizes.values())
+
     def copy(self, attempt_number: int, copying: TreeCopy, name: str) -> None:
         """Copy the home as it was before that turn to a new folder. Raises `CopyRefused` if there is no such point."""
-        point = self._points.get(attempt_number)
+        point = read_manifest(self._folder, _name(attempt_number))
         if point is None:
             raise CopyRefused("the session as it was at this question is no longer kept (retention.questions)")
         for path in point.folders:
@@ -194,7 +226,3 @@ def _name(attempt_number: int) -> str:
 
 def _below(name: str, path: str) -> str:
     return f"{name}/{path}" if path else name
-
-
-def _bytes(points: Iterable[Manifest]) -> int:
-    return sum({saved.number: saved.size for each in points for saved in each.files.values()}.values())

@@ -9,6 +9,9 @@ A turn that restarts must not find traces of its first try in the session, so it
 
 Only files that changed since the last snapshot are copied. Size, times and inode decide; if the times are too coarse, a
 file counts as changed.
+
+A home may have what `HOME` allows: each function raises `TreeTooLarge` for one that has more. A `checkpoint` that raises ends
+it early; the snapshot is then the one before.
 """
 
 from __future__ import annotations
@@ -17,12 +20,25 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+from askback.background.pools import Checkpoint, unchecked
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.fs import beneath
 from askback.fs.copies import Cloner
-from askback.fs.walk import READABLE, WRITABLE, FileState, Listing, Tree, closing, list_tree, open_tree, read_link
+from askback.fs.walk import (
+    READABLE,
+    WRITABLE,
+    FileState,
+    Listing,
+    Tree,
+    TreeBounds,
+    closing,
+    list_tree,
+    open_tree,
+    read_link,
+)
 from askback.workspace.manifests import (
     ForkPoints,
     Manifest,
@@ -35,6 +51,7 @@ from askback.workspace.manifests import (
     sync,
 )
 
+HOME = TreeBounds(names=100_000, characters=10_000_000)
 _NO_TURN = -1
 """In place of the number of a turn: no turn begins with this snapshot."""
 _TICK_NS = 20_000_000
@@ -47,13 +64,21 @@ class HomeLost(Exception):
     """There is no home to save: somebody has removed it, with the engine's session."""
 
 
-def begin_turn(home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0) -> None:
+def begin_turn(
+    home: Path,
+    snapshots: Path,
+    attempt_number: int,
+    fork_points: int = 0,
+    *,
+    max_bytes: int = 0,
+    checkpoint: Checkpoint = unchecked,
+) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
     `fork_points`: this turn becomes a fork point, and the newest so many stay. Nothing may write to the home in the
     meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
-    with _open_snapshot(home, snapshots) as snapshot:
+    with _open_snapshot(home, snapshots, max_bytes, checkpoint) as snapshot:
         if snapshot.attempt_number == attempt_number:
             snapshot.restore()
             snapshot.drop_points(fork_points)
@@ -63,32 +88,54 @@ def begin_turn(home: Path, snapshots: Path, attempt_number: int, fork_points: in
             snapshot.save(attempt_number, fork_points)
 
 
-def save_early(home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0) -> None:
+def save_early(
+    home: Path,
+    snapshots: Path,
+    attempt_number: int,
+    fork_points: int = 0,
+    *,
+    max_bytes: int = 0,
+    checkpoint: Checkpoint = unchecked,
+) -> None:
     """Save the home for a turn that has not begun, so that `begin_turn` finds it saved and copies nothing.
 
     Only once the end of the turn before it is stored: that turn cannot restart from this snapshot. Does nothing if a
     later turn has begun.
     """
-    with _open_snapshot(home, snapshots) as snapshot:
+    with _open_snapshot(home, snapshots, max_bytes, checkpoint) as snapshot:
         if snapshot.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
             snapshot.save(attempt_number, fork_points and fork_points + 1)
 
 
 def begin_live_turn(
-    home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0, *, leave_out: Collection[str] = ()
+    home: Path,
+    snapshots: Path,
+    attempt_number: int,
+    fork_points: int = 0,
+    *,
+    leave_out: Collection[str] = (),
+    max_bytes: int = 0,
+    checkpoint: Checkpoint = unchecked,
 ) -> None:
     """Save the home before a turn in a process that is alive and has nothing to do.
 
     Raises `HomeChangedWhileSaving` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
     """
-    with _open_snapshot(home, snapshots, leave_out) as snapshot:
+    with _open_snapshot(home, snapshots, max_bytes, checkpoint, leave_out) as snapshot:
         snapshot.save(attempt_number, fork_points, live=True)
 
 
-def save_between_turns(home: Path, snapshots: Path, *, leave_out: Collection[str] = ()) -> None:
+def save_between_turns(
+    home: Path,
+    snapshots: Path,
+    *,
+    leave_out: Collection[str] = (),
+    max_bytes: int = 0,
+    checkpoint: Checkpoint = unchecked,
+) -> None:
     """Copy what the last turn has changed, so that the next one begins sooner. No turn restarts from this."""
-    with _open_snapshot(home, snapshots, leave_out) as snapshot:
+    with _open_snapshot(home, snapshots, max_bytes, checkpoint, leave_out) as snapshot:
         snapshot.save(_NO_TURN, 0)
 
 
@@ -104,14 +151,24 @@ class HomeChangedWhileSaving(Exception):
 
 
 class _Snapshot:
-    def __init__(self, home: Path, folder: Path, saved: Manifest, leave_out: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        folder: Path,
+        saved: Manifest,
+        bounds: TreeBounds,
+        checkpoint: Checkpoint,
+        leave_out: Collection[str],
+    ) -> None:
         self._home = home
+        self._bounds = bounds
+        self._checkpoint = checkpoint
         self._leave_out = leave_out
         self._folder = folder
         self._copies = folder / "files"
         self._saved = saved
         self.attempt_number = saved.attempt_number
-        self._cloner = Cloner()
+        self._cloner = Cloner(checkpoint)
         self._copies.mkdir(exist_ok=True, mode=0o700)
         self._points = ForkPoints(folder)
         self._sweep(saved)
@@ -144,10 +201,10 @@ class _Snapshot:
         self._sweep(fresh)
 
     def _open_home(self, need: int) -> AbstractContextManager[Tree]:
-        return open_tree(self._home.parent, self._home.name, need=need)
+        return open_tree(self._home.parent, self._home.name, need=need, bounds=self._bounds)
 
     def _list(self, tree: Tree) -> Listing:
-        listing = list_tree(tree)
+        listing = list_tree(tree, self._checkpoint)
         for path in self._leave_out:
             listing.files.pop(path, None)
         return listing
@@ -155,7 +212,7 @@ class _Snapshot:
     def restore(self) -> None:
         beneath.make_folder(self._home.parent, self._home.name)
         with self._open_home(WRITABLE) as tree:
-            listing = list_tree(tree)
+            listing = list_tree(tree, self._checkpoint)
             self._remove_others(tree, listing)
             for path in self._saved.folders:
                 if path not in listing.folders:
@@ -175,6 +232,7 @@ class _Snapshot:
         files: dict[str, SavedFile] = {}
         number = max(self._saved.numbers() | self._points.numbers(), default=0)
         for path, status in listing.files.items():
+            self._checkpoint()
             known = self._saved.files.get(path)
             if known is not None and known.is_still(status):
                 files[path] = known
@@ -206,9 +264,16 @@ class _Snapshot:
         known = self._saved.numbers()
         fresh = {path: saved for path, saved in made.files.items() if saved.number not in known}
         for saved in fresh.values():
+            self._checkpoint()
             sync(self._copies / str(saved.number))
         sync(self._copies)
-        _sync_files(tree, {path: listing.files[path] for path, saved in fresh.items() if saved.ctime_ns != 0})
+        self._sync_files(tree, {path: listing.files[path] for path, saved in fresh.items() if saved.ctime_ns != 0})
+
+    def _sync_files(self, tree: Tree, files: Mapping[str, os.stat_result]) -> None:
+        for path, status in files.items():
+            self._checkpoint()
+            with suppress(FileNotFoundError), closing(tree.open(path, status)) as file:
+                os.fsync(file)
 
     def _new_copy(self, name: str) -> int:
         return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -236,12 +301,13 @@ class _Snapshot:
             for path, saved in self._saved.files.items()
             if path not in listing.files or not saved.is_still(listing.files[path])
         }
-        _sync_files(tree, {path: status for path, status in restored.items() if status.st_mode & stat.S_IRUSR})
+        self._sync_files(tree, {path: status for path, status in restored.items() if status.st_mode & stat.S_IRUSR})
         horizon_ns = _horizon_ns(self._folder)
         return {path: _file(self._saved.files[path].number, tree.stat(path), horizon_ns) for path in restored}
 
     def _restore_file(self, tree: Tree, path: str, saved: SavedFile) -> os.stat_result:
         """Replace the file by a new one: the engine may have hard links to the old one elsewhere."""
+        self._checkpoint()
         fresh = self._copies / "restored"
         with closing(self._open_copy(saved)) as source, closing(self._new_copy(fresh.name)) as target:
             self._cloner.copy(source, target)
@@ -300,12 +366,6 @@ def _sweep(copies: Path, needed: set[int]) -> None:
             copy.unlink()
 
 
-def _sync_files(tree: Tree, files: Mapping[str, os.stat_result]) -> None:
-    for path, status in files.items():
-        with suppress(FileNotFoundError), closing(tree.open(path, status)) as file:
-            os.fsync(file)
-
-
 def _changed(before: Listing, after: Listing) -> list[str]:
     """What was written or replaced between the two. Engines create and remove temporary files between turns: one that
     is in one listing only is as it was at some moment.
@@ -356,11 +416,13 @@ def _horizon_ns(folder: Path) -> int:
 
 
 @contextmanager
-def _open_snapshot(home: Path, folder: Path, leave_out: Collection[str] = ()) -> Iterator[_Snapshot]:
-    """The last snapshot. The block saves the home, or restores it."""
+def _open_snapshot(
+    home: Path, folder: Path, max_bytes: int, checkpoint: Checkpoint, leave_out: Collection[str] = ()
+) -> Iterator[_Snapshot]:
+    """The last snapshot. The block saves the home, or restores it. `max_bytes`: of the home; 0: any number."""
     try:
         saved = read_manifest(folder) or Manifest(attempt_number=_NO_TURN)
-        yield _Snapshot(home, folder, saved, leave_out)
+        yield _Snapshot(home, folder, saved, replace(HOME, max_bytes=max_bytes), checkpoint, leave_out)
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise

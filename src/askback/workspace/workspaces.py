@@ -41,11 +41,12 @@ class Workspaces:
         notes: Path | None = None,
         files: Files | None = None,
         database: str | None = None,
+        home_bytes: int = 0,
     ) -> None:
         """`notes` is the data folder; None: the one that has `root`.
 
         `files`: where the files of runs are stored for every machine; None if this is the only one.
-        `database`: as in `Workspace`.
+        `database` and `home_bytes`: as in `Workspace`.
         """
         notes = notes or root.parent
         self._root = root
@@ -53,6 +54,7 @@ class Workspaces:
         self._files = files
         self._database = database
         self._fork_points = fork_points
+        self._home_bytes = home_bytes
         self._marks = notes / "deleting"
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
@@ -68,7 +70,8 @@ class Workspaces:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
             objects = self._objects(run_id)
-            known = Workspace(_below(self._root, run_id), self._sign_ins, self._fork_points, objects, self._database)
+            root, most = _below(self._root, run_id), self._home_bytes
+            known = Workspace(root, self._sign_ins, self._fork_points, objects, self._database, most)
             self._latest[run_id] = known
         return known
 

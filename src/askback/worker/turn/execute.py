@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from askback.background.loops import first_of
+from askback.background.pools import Abandoned
 from askback.core.errors import RefusalCode, RunError, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState
@@ -141,7 +142,7 @@ class RunExecutor:
         feed = EventFeed(self._context.store, run.id, run.epoch)
         try:
             process = await self._get_process(run)
-            observer = await process.begin_turn(self._context, run, feed)
+            observer = await process.begin_turn(self._context, run, self._claim, feed)
         except (CannotStart, ResidentProcessGone, Stopped, Unfit, Unreachable) as reason:
             await self.end()
             return self._not_begun(run, reason)
@@ -436,11 +437,16 @@ class RunExecutor:
         """The process that can be kept while its resumable run waits; None if there is none."""
         return self._process.child.identity.pid if self._process is not None and self._process.keepable else None
 
-    async def save_home(self, run: Run) -> None:
-        """Save the home now, while the run waits: its next turn then begins sooner. Raises `NotFrozen`."""
+    async def save_home(self, run: Run, settled: asyncio.Event) -> None:
+        """Save the home now, while the run waits: its next turn then begins sooner. Given up once `settled` is set.
+
+        Raises `NotFrozen`.
+        """
         if self._process is not None:
             async with self._process.saving(self._context):
-                await self._context.pools.turns.run(self._context.workspaces.of(run.id).save_between_turns)
+                save = self._context.workspaces.of(run.id).save_between_turns
+                with suppress(Abandoned):
+                    await self._context.pools.saving.run_unless(settled.wait, save)
 
     async def idle(self, settled: asyncio.Event, seconds: float) -> bool:
         """Keep the process until `settled` is set. False if it was not within this time, or the process has ended."""

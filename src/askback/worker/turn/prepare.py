@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import assert_never
+from typing import TypeVar, assert_never
 
+from askback.background.pools import Abandoned, Checkpoint, unchecked
 from askback.catalog.probes import EngineSetup, home_files, sign_in_of
-from askback.core.errors import ErrorCode
+from askback.core.errors import ErrorCode, RunError
 from askback.core.interactions import AnsweredBy
-from askback.core.outcomes import engine_failure
+from askback.core.outcomes import TurnError, engine_failure
 from askback.core.run_env import secrets_in
 from askback.core.runs import Run, RunRequest, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, Turn
+from askback.fs.walk import TreeTooLarge
 from askback.process.ask_socket import ask_tool_command
 from askback.runs.secrets import declares_secrets, texts_to_mask
 from askback.skills import prompts
@@ -22,12 +24,15 @@ from askback.skills.package import SkillPackage
 from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor
+from askback.worker.claimed_run import ClaimedRun
 from askback.worker.turn.ask_tool import DeferredCall, deferred_call, has_ask_tool
-from askback.worker.turn.context import CannotStart, TurnContext
+from askback.worker.turn.context import CannotStart, Stopped, TurnContext
 from askback.workspace.layout import SKILL_DIR, Workspace
 from askback.workspace.sign_ins import SignInCopies
 from askback.workspace.snapshots import HomeChangedWhileSaving, HomeLost
 from askback.workspace.workdirs import WorkdirUnavailable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +89,13 @@ class _SealedEnv:
     """None: it is in the run's folder."""
 
 
-async def prepare(context: TurnContext, run: Run, started: Started | None = None) -> PreparedTurn:
-    """Restore the workspace to its state before the turn, and build the launch. Raises `Unfit` if `started` is not it."""
+async def prepare(
+    context: TurnContext, run: Run, claim: ClaimedRun | None = None, started: Started | None = None
+) -> PreparedTurn:
+    """Restore the workspace to its state before the turn, and build the launch. Raises `Unfit` if `started` is not it.
+
+    Raises `Stopped` if the claimed run is stopped meanwhile.
+    """
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     package = await context.secrets.package(run)
     installed = await context.probes.find(engine, setup)
@@ -94,10 +104,22 @@ async def prepare(context: TurnContext, run: Run, started: Started | None = None
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     instructions = await build_instructions(context, run, package)
     env = await _sealed_env(context, run)
+
+    def work(checkpoint: Checkpoint = unchecked) -> PreparedTurn:
+        return _prepare_files(context, run, package, installed.probe, instructions, env, started, checkpoint)
+
     # One switch of threads for everything that touches the disk: many turns may start at once.
-    return await context.pools.turns.run(
-        _prepare_files, context, run, package, installed.probe, instructions, env, started
-    )
+    if claim is None or run.starts_session:
+        return await context.pools.turns.run(work)
+    return await _unless_stopped(context, claim, work)
+
+
+async def _unless_stopped(context: TurnContext, claim: ClaimedRun, work: Callable[[Checkpoint], T]) -> T:
+    """Work that saves a home, which can be large: if the run is stopped meanwhile, it ends early."""
+    try:
+        return await context.pools.storing.run_unless(claim.wait_stopped, work)
+    except Abandoned:
+        raise Stopped from None
 
 
 async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
@@ -108,14 +130,14 @@ async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
     return _SealedEnv(sealed=sealed, pad=None if context.archives is None else await context.archives.pad(run))
 
 
-async def prepare_next(context: TurnContext, run: Run, earlier: PreparedTurn) -> PreparedTurn:
-    """The next turn of a resident process, which only needs instructions. Raises `Unfit`.
+async def prepare_next(context: TurnContext, run: Run, claim: ClaimedRun, earlier: PreparedTurn) -> PreparedTurn:
+    """The next turn of a resident process, which only needs instructions. Raises `Unfit` or `Stopped`.
 
     The process of a resumable run is suspended meanwhile.
     """
     instructions = await build_instructions(context, run, earlier.package)
     prepared = replace(earlier, instructions=instructions)
-    await context.pools.turns.run(_prepare_next_files, run, prepared)
+    await _unless_stopped(context, claim, lambda checkpoint: _prepare_next_files(run, prepared, checkpoint))
     return prepared
 
 
@@ -123,16 +145,19 @@ class Unfit(Exception):
     """The next turn needs a new process: this one would not do what a new one does."""
 
 
-def _prepare_next_files(run: Run, prepared: PreparedTurn) -> None:
+def _prepare_next_files(run: Run, prepared: PreparedTurn, checkpoint: Checkpoint) -> None:
     if not run.sticky:
         # If this turn is interrupted, it restarts in a new process from the home that is saved here.
         copies = prepared.sign_in_copies
         if copies is not None and not copies.current():
             raise Unfit("the sign-in has changed")
+        answers = run.next_turn.kind is TurnKind.REPLY
         try:
-            prepared.workspace.begin_live_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+            prepared.workspace.begin_live_turn(run.attempt_number, answers=answers, checkpoint=checkpoint)
         except HomeChangedWhileSaving as error:
             raise Unfit(str(error)) from error
+        except TreeTooLarge as error:
+            raise _too_large(error) from None
     _write_prompt(run, prepared)
 
 
@@ -152,6 +177,7 @@ def _prepare_files(
     instructions: Instructions,
     sealed_env: _SealedEnv | None,
     started: Started | None,
+    checkpoint: Checkpoint,
 ) -> PreparedTurn:
     engine, setup = context.engines[run.engine], context.setups[run.engine]
     workspace = context.workspaces.of(run.id)
@@ -161,7 +187,7 @@ def _prepare_files(
     if started is not None:
         sign_in_copies = started.sign_in_copies
     else:
-        _begin_turn(run, setup, workspace)
+        _begin_turn(run, setup, workspace, checkpoint)
         sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
         turn = _turn(run, engine, setup, package, probe, instructions, workspace)
@@ -198,15 +224,25 @@ def _prepare_files(
         raise
 
 
-def _begin_turn(run: Run, setup: EngineSetup, workspace: Workspace) -> None:
+def _begin_turn(run: Run, setup: EngineSetup, workspace: Workspace, checkpoint: Checkpoint) -> None:
     if run.starts_session:
         workspace.begin_first_turn(setup.home)
         return
+    answers = run.next_turn.kind is TurnKind.REPLY
     try:
-        workspace.begin_later_turn(run.attempt_number, answers=run.next_turn.kind is TurnKind.REPLY)
+        workspace.begin_later_turn(run.attempt_number, answers=answers, checkpoint=checkpoint)
+    except TreeTooLarge as error:
+        raise _too_large(error) from None
     except HomeLost as error:
         message = f"the run's home, which has the engine's session, was removed: {error}"
         raise CannotStart(engine_failure(ErrorCode.SESSION_RESUME_FAILED, message)) from None
+
+
+def _too_large(problem: TreeTooLarge) -> CannotStart:
+    """As the watchdog reports what it measures: files that cannot be saved are a breach of the limit on disk."""
+    message = f"the engine's home cannot be saved for this turn: {problem}"
+    error = RunError(code=ErrorCode.RESOURCE_LIMIT_EXCEEDED, cause=ErrorCode.DISK_LIMIT, message=message)
+    return CannotStart(TurnError(error=error))
 
 
 def unavailable(problem: WorkdirUnavailable) -> CannotStart:

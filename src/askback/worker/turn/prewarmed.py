@@ -83,7 +83,7 @@ class PrewarmedProcess:
     async def take_over(self, run: Run) -> EngineProcess:
         """The process for the first turn of its run. Raises `CannotStart` or `Unfit`, and must be ended then."""
         started = Started(sign_in_copies=self.sign_in_copies, check=partial(_check, run, self))
-        prepared = await prepare(self.context, run, started)
+        prepared = await prepare(self.context, run, started=started)
         conversation = conversation_of(prepared)
         assert conversation is not None, "its launch is the one of a resident process"
         raw = RawOutput(prepared.workspace, turn_name(run))

@@ -110,11 +110,11 @@ class EngineProcess:
         """Whether a resumable run gains from it. A process whose call was lost continues without the answer."""
         return self.usable and (not self.paused or self.ask_tool.holds)
 
-    async def begin_turn(self, context: TurnContext, run: Run, feed: EventFeed) -> TurnObserver:
-        """Observe what the process prints as the output of this turn."""
+    async def begin_turn(self, context: TurnContext, run: Run, claim: ClaimedRun, feed: EventFeed) -> TurnObserver:
+        """Observe what the process prints as the output of this turn. Raises `CannotStart`, `Unfit` or `Stopped`."""
         later = self._observer is not None
         if later:
-            self.prepared = await self._prepare_next(context, run)
+            self.prepared = await self._prepare_next(context, run, claim)
         self.turns += 1
         deferred = None if later else self.prepared.deferred
         self.ask_tool.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
@@ -142,13 +142,13 @@ class EngineProcess:
             observer.warn_of_delay()
         return observer
 
-    async def _prepare_next(self, context: TurnContext, run: Run) -> PreparedTurn:
+    async def _prepare_next(self, context: TurnContext, run: Run, claim: ClaimedRun) -> PreparedTurn:
         """Prepare the next turn of this process. The home is saved first, unless the run is sticky."""
         if run.sticky:
-            return await prepare_next(context, run, self.prepared)
+            return await prepare_next(context, run, claim, self.prepared)
         try:
             async with self.saving(context):
-                return await prepare_next(context, run, self.prepared)
+                return await prepare_next(context, run, claim, self.prepared)
         except NotFrozen as problem:
             raise Unfit(str(problem)) from problem
 
@@ -255,7 +255,7 @@ async def start_process(context: TurnContext, run: Run, claim: ClaimedRun) -> En
     async with AsyncExitStack() as resources:
         lock = await take_lock(run, context.workspaces.of(run.id), claim)
         resources.callback(lock.release)
-        prepared, delayed = await context.shortage.retry(lambda: prepare(context, run), claim)
+        prepared, delayed = await context.shortage.retry(lambda: prepare(context, run, claim), claim)
         async with AsyncExitStack() as unless_started:
             unless_started.push_async_callback(merge_sign_in, run.id, prepared.sign_in_copies)
             conversation = conversation_of(prepared)
