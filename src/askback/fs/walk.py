@@ -46,6 +46,9 @@ class TreeBounds:
     """On the disk. A hard link counts for each of its names, because a copy of the tree has it as often. 0: no limit."""
 
 
+_WALK = TreeBounds()
+
+
 class TreeTooLarge(OSError):
     """A tree has more than its bounds allow. The message is for people."""
 
@@ -186,7 +189,7 @@ class Folder:
         self.path = path
         """Relative to the top, which is ''."""
         self.fd = fd
-        self._count = count or _Count(TreeBounds())
+        self._count = count or _Count(_WALK)
         self.below: list[tuple[str, os.stat_result]] = []
 
     def entries(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -238,11 +241,11 @@ class Tree:
         need: int = 0,
         *,
         mounts: bool = False,
-        bounds: TreeBounds = TreeBounds(),
+        bounds: TreeBounds | None = None,
     ) -> None:
         """`need`: permissions that are added to each folder that lacks them. `mounts`: enter other file systems, too."""
         self._need = need
-        self._bounds = bounds
+        self._bounds = bounds or _WALK
         self.listed = {"": status}
         """What each known folder was when it was listed, before permissions were added."""
         self._trail = [("", top)]
@@ -368,7 +371,7 @@ def _is_within(path: str, above: str) -> bool:
 
 @contextmanager
 def open_tree(
-    base: Path, *names: str, need: int = 0, mounts: bool = False, bounds: TreeBounds = TreeBounds()
+    base: Path, *names: str, need: int = 0, mounts: bool = False, bounds: TreeBounds | None = None
 ) -> Iterator[Tree]:
     """Open the tree `names` below `base`. An engine must not be able to replace `base` itself.
 
