@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from askback.background.pools import Pool, Pools
+from askback.background.pools import Abandoned, Pool, Pools
 from askback.core.errors import RefusalCode, Unavailable
 
 
@@ -69,6 +69,40 @@ def test_what_its_caller_no_longer_wants_is_not_begun() -> None:
         assert await first
         await pool.run(lambda: None)
         assert not begun.is_set()
+
+    run(main)
+
+
+def test_work_that_is_over_is_not_begun_and_what_has_begun_is_waited_for() -> None:
+    async def main() -> None:
+        pool, over, began, ended = (
+            Pool("tested", threads=1, waiting=9),
+            asyncio.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
+
+        def endless(checkpoint: Callable[[], None]) -> None:
+            began.set()
+            while True:
+                try:
+                    checkpoint()
+                except Abandoned:
+                    ended.set()
+                    raise
+
+        first = asyncio.create_task(pool.run_unless(over.wait, endless))
+        await asyncio.to_thread(began.wait)
+        done = asyncio.Event()
+        done.set()
+        with pytest.raises(Abandoned):
+            await pool.run_unless(done.wait, endless)
+        assert not ended.is_set()
+        over.set()
+        with pytest.raises(Abandoned):
+            await first
+        assert ended.is_set()
+        assert await pool.run_unless(asyncio.Event().wait, lambda checkpoint: "done") == "done"
 
     run(main)
 

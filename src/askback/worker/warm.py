@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from askback.background.pools import Abandoned, Pool
+from askback.background.pools import Abandoned, Checkpoint, Pool
 from askback.core.errors import AskbackError
 from askback.core.runs import Run, RunState, TurnKind
 from askback.process.locks import FileLock
@@ -155,21 +155,23 @@ async def _save(run: Run, workspace: Workspace, pool: Pool, needless: asyncio.Ev
         async with asyncio.timeout(_EARLY_SEC):
             await needless.wait()
             return
-    lock: FileLock | None = None
     try:
-        # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
-        if not workspace.started:
-            return
-        # Another instance may have begun the next turn already. With the lock, none does before the home is saved.
-        lock = FileLock.take(workspace.lock_path)
-        if lock is not None:
-            await pool.run_unless(
-                needless.wait, lambda checkpoint: workspace.save_home_early(run.attempt_number + 1, checkpoint)
-            )
+        await pool.run_unless(needless.wait, lambda checkpoint: _save_now(run, workspace, checkpoint))
     except Abandoned:
-        pass
+        return
     except (AskbackError, OSError) as error:
         log.warning("the home could not be saved early; the next turn saves it: %s", error, extra={"run": run.id})
+
+
+def _save_now(run: Run, workspace: Workspace, checkpoint: Checkpoint) -> None:
+    # A run that was canceled meanwhile may have been deleted: its lock would create its folder again.
+    if not workspace.started:
+        return
+    # Another instance may have begun the next turn already. With the lock, none does before the home is saved.
+    lock = FileLock.take(workspace.lock_path)
+    if lock is None:
+        return
+    try:
+        workspace.save_home_early(run.attempt_number + 1, checkpoint)
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()
