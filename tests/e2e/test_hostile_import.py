@@ -107,6 +107,36 @@ def test_the_name_of_a_column_is_no_command_of_the_database(folder: Path, addres
     assert with_command(World(tmp_path / "world"), address, folder).code == 0
 
 
+def journal_naming(victim: Path) -> bytes:
+    """A rollback journal that was left by a transaction over several files, of which one is `victim`."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(victim)
+    header = magic + b"".join(number.to_bytes(4, "big") for number in (0, 0, 1, 512, 4096))
+    lock_page = (0x40000000 // 4096 + 1).to_bytes(4, "big")
+    checksum = sum(name).to_bytes(4, "big")
+    return header.ljust(512, b"\0") + lock_page + name + len(name).to_bytes(4, "big") + checksum + magic
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_no_file_elsewhere_is_deleted_or_written_for_what_lies_beside_the_database(
+    folder: Path, address: str, tmp_path: Path, suffix: str
+) -> None:
+    victim, beside = tmp_path / "victim", folder / f"askback.db{suffix}"
+    victim.write_text("mine")
+    change(folder, "PRAGMA journal_mode = DELETE")
+    if suffix == "-journal":
+        beside.write_bytes(journal_naming(victim))
+    else:
+        change(folder, "PRAGMA journal_mode = WAL")
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(victim)
+    ran = with_command(World(tmp_path / "world"), address, folder)
+    assert victim.read_text() == "mine"
+    assert (ran.code, f"askback.db{suffix}" in ran.stderr, "Traceback" in ran.stderr) == (1, True, False), ran.stderr
+    assert os.path.lexists(beside)
+    beside.unlink()
+    assert with_command(World(tmp_path / "world"), address, folder).code == 0
+
+
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 SCHEMAS = {
     "a view that never ends": (

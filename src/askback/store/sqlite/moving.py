@@ -50,6 +50,7 @@ def open_alone(path: Path) -> SqliteConnection:
         found = f"{path} is a link" if path.is_symlink() else f"there is no {path.name} in {path.parent}"
         message = f"{found}; name the data folder of a server that used SQLite"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
+    _refuse_what_lies_beside(path)
     try:
         # Before the file is read for the first time: otherwise others may still read it.
         first = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON"
@@ -65,6 +66,18 @@ def open_alone(path: Path) -> SqliteConnection:
             raise in_use(path.parent) from error
         raise
     return connection
+
+
+def _refuse_what_lies_beside(path: Path) -> None:
+    """Refuse a journal, which can name files that SQLite deletes, and a log that is a link, through which it would write.
+
+    A server leaves neither: its databases have a log.
+    """
+    for suffix in ("-journal", "-wal", "-shm"):
+        beside = path.with_name(path.name + suffix)
+        if os.path.lexists(beside) and (suffix == "-journal" or beside.is_symlink() or not beside.is_file()):
+            message = f"{beside} was not left by a server; import only the folder of a server that you trust, and remove this"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
 def _refuse_unknown(connection: SqliteConnection, path: Path) -> None:
