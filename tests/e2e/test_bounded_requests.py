@@ -6,21 +6,29 @@ a bounded size, and so is the memory of the server.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx
 import pytest
+from mcp.shared.inbound import MCP_NAME_HEADER
+from starlette.routing import Route
 
+from askback.http.app import api
+from askback.http.auth import MCP, USER_HEADER, VIA_HEADER
 from askback.http.protocol import MAX_HEAD_BYTES
-from askback.web.app import PAGES
+from askback.web.app import PAGES, _static_routes
+from askback.web.files import MAX_PICTURE
 from askback.workspace.artifacts import MAX_NAMES, PAGE_NAMES
 from support.api import PATIENCE_SEC, operations, over, reach, start
 from support.data_folder import World
@@ -121,6 +129,12 @@ HEADERS = {
     "forwarded": ["for=a," * (ROOM // 6)],
     "x-forwarded-for": ["1.1.1.1," * (ROOM // 8)],
     "user-agent": ["a(" * (ROOM // 2)],
+    "sec-fetch-site": ["same-origin" * (ROOM // 11)],
+    VIA_HEADER: ["mcp," * (ROOM // 4)],
+    USER_HEADER: ["%C3%A9" * (ROOM // 6)],
+    MCP_NAME_HEADER.lower(): ["=?base64?" + "a" * (ROOM - 20) + "?="],
+    "mcp-session-id": ["a" * ROOM],
+    "access-control-request-method": ["GET," * (ROOM // 4)],
     "x": ["a\r\nx: " * (ROOM // 6)],
 }
 
@@ -180,6 +194,26 @@ def filled(path: str, run_id: str) -> str:
     return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: known.get(found[1], "a" * 3_000), path)
 
 
+def routes() -> Iterator[tuple[str, str]]:
+    """Every method and path of the server, as it serves them, and the two paths that the gate answers itself."""
+    served = [*api(cast(Any, None), {MCP: cast(Any, None)}).routes, *_static_routes()]
+    for route in served:
+        assert isinstance(route, Route)
+        for method in route.methods or ("GET", "POST", "DELETE"):
+            yield method, route.path
+    yield from (("GET", page.path) for page in PAGES)
+    yield from (("GET", "/enter"), ("POST", "/enter"))
+
+
+def query_names(module: str) -> set[str]:
+    """What the functions of a module that read a query could call its parameters: each short text in them."""
+    source = ast.parse(Path(sys.modules[module].__file__ or "").read_text())
+    functions = [each for each in ast.walk(source) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    readers = [each for each in functions if "query_params" in ast.unparse(each)]
+    texts = (each.value for reader in readers for each in ast.walk(reader) if isinstance(each, ast.Constant))
+    return {text for text in texts if isinstance(text, str) and re.fullmatch(r"[a-z_]{1,12}", text)}
+
+
 def longest(schema: dict[str, object]) -> list[str]:
     """Values of a parameter: the longest that it allows, and longer ones."""
     allowed = int(str(schema.get("maxLength", 200)))
@@ -187,17 +221,17 @@ def longest(schema: dict[str, object]) -> list[str]:
 
 
 def requests(run_id: str) -> Iterator[tuple[str, str]]:
-    """Every method and target of the API and the pages, with each parameter in turn as long as possible."""
-    for (method, path), operation in operations().items():
-        yield method, filled(path, run_id if method == "GET" else "none")
-        for each in operation.get("parameters", []):
+    """Every method and target of the server, with each parameter in turn as long as possible."""
+    for method, path in routes():
+        target = filled(path, run_id if method == "GET" else "none")
+        yield method, target
+        for each in operations().get((method, path), {}).get("parameters", []):
             if each["in"] == "query":
                 for value in longest(each["schema"]):
-                    yield method, f"{filled(path, 'none')}?{each['name']}={quote(value)}"
+                    yield method, f"{target}?{each['name']}={quote(value)}"
     for page in PAGES:
         path = filled(page.path, run_id)
-        yield "GET", path
-        for name in ("q", "label", "cursor", "path", "from", "to", "days", "skill", "again", "actor", "state"):
+        for name in query_names(page.show.__module__):
             yield "GET", f"{path}?{name}={quote('a:b ' * (ROOM // 8))}"
         yield "GET", path + "?" + "&".join(f"label=a{number}:b" for number in range(ROOM // 12))
         yield "GET", path + "?q=" + "ba+" * (ROOM // 3)
@@ -216,8 +250,36 @@ def test_every_route_and_page_with_the_longest_parameters_holds_up_nobody(
             assert size < MAX_PAGE_BYTES, (method, target[:100], size)
 
     every = list(requests(finished))
+    assert query_names("askback.web.people") >= {"actor", "action", "run_id", "cursor"}
     assert len(every) > 300
     holds(server, [lambda m=m, t=t: work(m, t) for m, t in every])  # type: ignore[misc]
+
+
+def test_every_route_and_page_with_the_longest_headers_holds_up_nobody(server: Server, finished: str) -> None:
+    """Behind the gate, with each header that any of them reads."""
+
+    def work(method: str, target: str, name: str, value: str) -> None:
+        given = {"host": f"127.0.0.1:{server.port}", "authorization": f"Bearer {server.token}", name: value}
+        body = "" if method in ("GET", "HEAD") else '{"a": "b"}'
+        given |= {"content-length": str(len(body)), "content-type": given.get("content-type", "application/json")}
+        head = "".join(f"{each}: {text}\r\n" for each, text in given.items())
+        answer = sent(server, f"{method} {target} HTTP/1.1\r\n{head}\r\n{body}")
+        assert answer.split()[1] < b"500", (method, target, name, answer[:500])
+
+    parameters = [each for operation in operations().values() for each in operation.get("parameters", [])]
+    assert {each["name"].lower() for each in parameters if each["in"] == "header"} <= HEADERS.keys()
+    kinds = {
+        name: values[-1] for name, values in HEADERS.items() if name not in ("authorization", "content-length", "host")
+    }
+    every = [(method, filled(path, finished if method == "GET" else "none")) for method, path in routes()]
+    holds(
+        server,
+        [
+            lambda m=m, t=t, n=n, v=v: work(m, t[:1_000], n, v)  # type: ignore[misc]
+            for m, t in every
+            for n, v in kinds.items()
+        ],
+    )
 
 
 @pytest.mark.parametrize("path", ["/enter", "/v1/runs", "/healthz"])
@@ -266,6 +328,11 @@ FILES = {
     "signs.html": "<b>&" * 120_000,
     "empty.svg": "<svg>" + "<g>" * 100_000,
     "controls.txt": "\x01" * 500_000,
+    "quotes.markdown": "> " * 250_000,
+    "pictures.md": "![a](b)" * 70_000,
+    "html.md": "<a>" * 170_000,
+    "code.md": "```\n" * 120_000,
+    "lists.md": "".join("  " * (number % 40) + "- a\n" for number in range(20_000)),
 }
 
 
@@ -281,6 +348,11 @@ def test_no_preview_is_much_longer_than_its_file(
         assert len(answer.content) < MAX_PAGE_BYTES, (page, name, len(answer.content))
 
     holds(server, [lambda p=p, n=n: work(p, n) for n in FILES for p in ("preview", "changes")])  # type: ignore[misc]
+    (artifacts / "large.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(MAX_PICTURE - 8))
+    holds(
+        server, [lambda: client.get(f"/runs/{finished}/picture", params={"path": "large.png"}).raise_for_status()] * 9
+    )
+    (artifacts / "large.png").unlink()
     for name in FILES:
         (artifacts / name).unlink()
 

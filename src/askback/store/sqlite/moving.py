@@ -76,7 +76,9 @@ def _refuse_what_lies_beside(path: Path) -> None:
     for suffix in ("-journal", "-wal", "-shm"):
         beside = path.with_name(path.name + suffix)
         if os.path.lexists(beside) and (suffix == "-journal" or beside.is_symlink() or not beside.is_file()):
-            message = f"{beside} was not left by a server; import only the folder of a server that you trust, and remove this"
+            message = (
+                f"{beside} was not left by a server; import only the folder of a server that you trust, and remove this"
+            )
             raise Unavailable(RefusalCode.STORE_UNUSABLE, message)
 
 
