@@ -83,7 +83,7 @@ class ErrorCode(OpenValue):
     CPU_LIMIT = auto(), "As a cause: the engine and its descendants used more CPU time than `limits.cpu_sec`."
     DISK_LIMIT = (
         auto(),
-        "As a cause: the run's files took more room than `limits.disk`, or the run used up the disk's last free space (`limits.disk_reserve`).",
+        "As a cause: the run's files took more room than `limits.disk`, its home has too many files to be saved, or the run used up the disk's last free space (`limits.disk_reserve`).",
     )
     INTERNAL_ERROR = auto(), "An error in Askback itself; `detail` says where, the log has the rest."
 
