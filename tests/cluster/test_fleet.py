@@ -14,7 +14,7 @@ import pytest
 from askback.app.app import share_slots
 from askback.catalog.probes import EngineSetup
 from askback.cluster.fleet import EngineOffer, Fleet, FleetWorker, Offer, WorkerState
-from askback.cluster.fleet_engines import FleetEngines
+from askback.cluster.offering import FleetEngines
 from askback.cluster.slots import Slots
 from askback.core.access import MAIN
 from askback.core.runs import ProfileKind

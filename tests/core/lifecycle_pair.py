@@ -173,8 +173,8 @@ class Pair:
         self.send(run, ProcessLost(epoch=epoch, at=self.now), lambda model: model.lose_process(epoch))
 
     def keep_files(self, run: str, off: int) -> None:
-        signal = FilesStored(epoch=self.models[run].epoch + off, kept="archive", at=self.now)
-        self.send(run, signal, lambda model: model.keep_files(signal.epoch, signal.kept))
+        signal = FilesStored(epoch=self.models[run].epoch + off, archive_key="archive", at=self.now)
+        self.send(run, signal, lambda model: model.keep_files(signal.epoch, signal.archive_key))
 
     def adopt(self, run: str, owner: str, left_by: str) -> None:
         signal = Adopted(owner=self.owner(owner), left_by=self.owner(left_by), at=self.now)

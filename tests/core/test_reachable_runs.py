@@ -74,7 +74,7 @@ def signals_for(run: Run) -> Iterator[Signal]:
         yield TurnLost(epoch=epoch, at=NOW)
         yield TurnLost(epoch=epoch, at=NOW, counted=False)
         yield ProcessLost(epoch=epoch, at=NOW)
-        yield FilesStored(epoch=epoch, kept="archive", at=NOW)
+        yield FilesStored(epoch=epoch, archive_key="archive", at=NOW)
     yield Replied(interaction_id=pending, response="red", owner="owner", at=NOW)
     yield DeadlineNear(interaction_id=pending, at=NOW)
     yield DeadlinePassed(interaction_id=pending, at=LATER)

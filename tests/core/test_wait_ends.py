@@ -256,10 +256,10 @@ def test_a_session_that_began_in_the_lost_turn_is_given_up_with_it() -> None:
 def test_a_run_whose_files_are_stored_names_them_and_changes_in_nothing_else() -> None:
     warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message="too large")
     for run in (waiting_run(), queued_run()):
-        made = decision(run, FilesStored(epoch=run.epoch, kept="archive", at=NOW, warnings=(warning,)))
+        made = decision(run, FilesStored(epoch=run.epoch, archive_key="archive", at=NOW, warnings=(warning,)))
         assert made.run == run.evolve(kept="archive", warnings=(warning,), version=made.run.version, updated_at=NOW)
         assert [event.type for event in made.events] == [EventType.RUN_WARNING]
-        assert decision(run, FilesStored(epoch=run.epoch, kept="archive", at=NOW)).events == ()
+        assert decision(run, FilesStored(epoch=run.epoch, archive_key="archive", at=NOW)).events == ()
 
 
 # Another program.

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from askback import __version__
-from askback.process.warm import DropReason
+from askback.worker.warm_pool import DropReason
 from support.api import over, refused, start
 from support.data_folder import World
 

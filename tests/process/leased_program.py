@@ -33,7 +33,7 @@ async def main(folder: Path, argv: list[str]) -> None:
     print("started", flush=True)
     code = await child.exited()
     ended = await child.end("", grace_sec=0)
-    print(f"exit {code}, lost {child.lost}, expired {child.expired}, gone {child.gone and ended}", flush=True)
+    print(f"exit {code}, lost {child.keeper_lost}, expired {child.expired}, gone {child.gone and ended}", flush=True)
     child.close()
     while True:
         try:

@@ -207,12 +207,12 @@ def test_a_killed_keeper_loses_its_own_tree_and_no_other(tmp_path: Path) -> None
             keeper = keeper_of(guardian)
             other = await guardian.start(request(SLEEP, tmp_path))
             os.kill(keeper, signal.SIGKILL)
-            assert (await child.exited(), child.lost, child.gone) == (KILLED, True, True)
+            assert (await child.exited(), child.keeper_lost, child.gone) == (KILLED, True, True)
             assert hostile.survivors() == []
             assert not other.has_exited
             assert is_alive(other.identity.pid)
             assert await other.end("", grace_sec=1)
-            assert not other.lost
+            assert not other.keeper_lost
             for each in (child, other):
                 each.close()
 
@@ -278,7 +278,7 @@ def test_a_killed_guardian_loses_what_it_had_and_the_next_program_gets_a_new_one
             first = guardian.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            assert (await child.exited(), child.lost) == (KILLED, True)
+            assert (await child.exited(), child.keeper_lost) == (KILLED, True)
             assert await child.end("", grace_sec=0)
             child.close()
             assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
@@ -298,7 +298,7 @@ def test_what_neither_keeper_nor_guardian_can_end_is_found_by_its_lock(tmp_path:
             os.kill(guardian.pid, signal.SIGSTOP)
             os.kill(keeper, signal.SIGKILL)
             os.kill(guardian.pid, signal.SIGKILL)
-            assert (await child.exited(), child.lost, child.gone) == (KILLED, True, False)
+            assert (await child.exited(), child.keeper_lost, child.gone) == (KILLED, True, False)
             assert is_alive(child.identity.pid)
             assert await child.end("nobody", grace_sec=0, lock=lock.path)
             assert not is_alive(child.identity.pid)

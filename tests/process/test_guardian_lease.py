@@ -75,7 +75,7 @@ def test_engines_live_as_long_as_the_lease_is_extended(tmp_path: Path) -> None:
             assert await printed(guardian, request(["echo", "fine"], tmp_path)) == [b"fine"]
             assert not child.has_exited
             guardian.extend_lease(boottime())
-            assert (await child.exited(), child.lost, child.expired) == (KILLED, True, True)
+            assert (await child.exited(), child.keeper_lost, child.expired) == (KILLED, True, True)
             assert await child.end("", grace_sec=0)
             child.close()
 
@@ -128,7 +128,7 @@ def test_a_keeper_that_is_suspended_cannot_save_its_engine(tmp_path: Path) -> No
             child = await guardian.start(request(SLEEP, tmp_path))
             os.kill(keeper_of(guardian), signal.SIGSTOP)
             guardian.extend_lease(boottime())
-            assert (await child.exited(), child.lost) == (KILLED, True)
+            assert (await child.exited(), child.keeper_lost) == (KILLED, True)
             assert not is_alive(child.identity.pid)
             assert await child.end("", grace_sec=0)
             child.close()

@@ -10,7 +10,7 @@ from askback.app import App
 from askback.core.events import EventType
 from askback.core.runs import RunState
 from askback.process import tree
-from askback.process.warm import Parked
+from askback.worker.claimed_run import Parked
 from support.data_folder import events_of, over, until, waiting
 
 

@@ -35,7 +35,7 @@ class Machine:
         (self.runs / run_id / "turns").mkdir(parents=True)
         (self.runs / run_id / "turns" / "0001-01.prompt").write_text("a customer's text")
         if stored:
-            self.workspaces.of(run_id).mark_stored()
+            self.workspaces.of(run_id).record_database()
 
 
 async def ended(app: App, world: World) -> str:

@@ -246,6 +246,15 @@ def test_mistakes_in_a_schema_are_named_by_file_and_path(tmp_path: Path) -> None
     ]
 
 
+def test_the_place_of_a_mistake_in_a_schema_is_data_and_is_not_parsed_from_its_text(tmp_path: Path) -> None:
+    many = {f"p{number:02}": {"type": 1} for number in range(60)}
+    folder = make_skill(tmp_path, output={"properties": {"a: b": {"type": 1}, **many}})
+    problems = errors_of(check_package(folder))
+    assert problems[0].where == 'assets/output.schema.json: properties["a: b"].type'
+    assert not problems[0].message.startswith("b")
+    assert (problems[-1].where, problems[-1].message) == ("assets/output.schema.json", "and 11 more")
+
+
 def test_input_and_parameter_are_always_objects(tmp_path: Path) -> None:
     folder = make_skill(tmp_path, input={"type": "string"}, parameter={"type": ["array"]}, output={"type": "string"})
     assert [problem.where for problem in check_package(folder)] == [

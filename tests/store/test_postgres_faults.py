@@ -67,7 +67,7 @@ def test_the_first_wait_is_told_once_with_its_limit(caplog: pytest.LogCaptureFix
 
     server = Server("postgresql://me:geheim@127.0.0.1:1/askback", patience_sec=1)
     with pytest.raises(Unavailable):
-        server.patiently(server.connect)
+        server.retry_lost(server.connect)
     (told,) = [record.getMessage() for record in caplog.records if record.name.startswith("askback.store")]
     assert told.startswith("waiting for the PostgreSQL database 'askback' on 127.0.0.1:1, for 1 seconds at most: ")
     assert "geheim" not in told

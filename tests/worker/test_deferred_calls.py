@@ -13,7 +13,7 @@ from askback.engines.iflow import Iflow
 from askback.engines.scripted import Scripted
 from askback.process.ask_socket import Answer, HeldCall
 from askback.process.ask_tool_program import RECORDED
-from askback.worker.turn.ask_tool import AskTool, DeferredCall, deferred_call, mark_deferred
+from askback.worker.turn.ask_tool import AskTool, DeferredCall, deferred_call, record_deferred
 from askback.workspace.layout import Workspace
 from support.asking import asking
 
@@ -84,10 +84,10 @@ def test_what_is_noted_of_a_call_leaves_the_home_to_nobody_else(tmp_path: Path) 
     outside.write_text("kept")
     mark = workspace.home / ".askback-deferred"
     mark.symlink_to(outside)
-    mark_deferred(workspace, deferred=True)
+    record_deferred(workspace, deferred=True)
     assert (outside.read_text(), mark.is_symlink()) == ("kept", False)
-    mark_deferred(workspace, deferred=False)
-    mark_deferred(workspace, deferred=False)
+    record_deferred(workspace, deferred=False)
+    record_deferred(workspace, deferred=False)
     assert not mark.exists()
 
 
@@ -108,7 +108,7 @@ def test_only_a_file_is_a_note_and_anything_else_is_removed(tmp_path: Path, kind
         case _:
             mark.symlink_to(outside if kind == "a-link-to-a-file" else tmp_path / "nothing")
     if noted:
-        mark_deferred(workspace, deferred=False)
+        record_deferred(workspace, deferred=False)
     else:
         assert deferred_call(asking("Which colour?", []), Scripted(), workspace, "blue") is None
     assert (os.path.lexists(mark), outside.read_text()) == (False, "kept")
@@ -117,6 +117,6 @@ def test_only_a_file_is_a_note_and_anything_else_is_removed(tmp_path: Path, kind
 def test_a_note_counts_for_an_engine_that_takes_the_tool(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.home.mkdir()
-    mark_deferred(workspace, deferred=True)
+    record_deferred(workspace, deferred=True)
     assert deferred_call(asking("Which colour?", []), Scripted(), workspace, "blue") is not None
     assert deferred_call(asking("Which colour?", []), Iflow(), workspace, "blue") is None

@@ -16,8 +16,8 @@ from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
 from askback.process.ask_tool_program import RECORDED
-from askback.process.warm import DropReason
 from askback.worker.turn import ask_tool
+from askback.worker.warm_pool import DropReason
 from support.data_folder import World, events_of, over, run_async, submit, until, waiting
 from support.server import Server
 

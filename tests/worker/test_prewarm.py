@@ -18,13 +18,13 @@ from askback.core.events import EventType
 from askback.core.runs import Run, RunState
 from askback.engines.scripted import Scripted
 from askback.process import tree
-from askback.process import warm as pool
 from askback.process.child import Child
-from askback.process.warm import DropReason
 from askback.store.pages import IdempotencyKey
-from askback.worker import prewarm
+from askback.worker import warm as prewarm
+from askback.worker import warm_pool as pool
 from askback.worker.turn import process as turn_process
 from askback.worker.turn.context import TurnContext
+from askback.worker.warm_pool import DropReason
 from support.data_folder import ASK, FINISH, World, events_of, over, run_async, submit, until, waiting
 from support.program import askback
 from support.server import Server

@@ -46,7 +46,7 @@ def test_a_guardian_without_open_files_refuses_for_now_and_hurts_nobody() -> Non
             with pytest.raises(NotStarted) as refused:
                 await keeping.start(order("true"))
             assert is_temporary(refused.value)
-            assert (keeping.pid, other.has_exited, other.lost) == (pid, False, False)
+            assert (keeping.pid, other.has_exited, other.keeper_lost) == (pid, False, False)
             resource.prlimit(keeping.pid, resource.RLIMIT_NOFILE, before)
             child = await keeping.start(order("true"))
             assert await child.exited() == 0

@@ -16,9 +16,9 @@ from askback.core.errors import ErrorCode
 from askback.core.events import EventType
 from askback.core.runs import ProfileKind, Run, RunState
 from askback.process import tree
-from askback.process import warm as pool
-from askback.process.warm import DropReason
+from askback.worker import warm_pool as pool
 from askback.worker.turn import process as turn_process
+from askback.worker.warm_pool import DropReason
 from support.data_folder import ASK, FINISH, World, events_of, over, reach, run_async, submit, until, waiting
 from support.server import Server
 

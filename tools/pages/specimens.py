@@ -204,7 +204,8 @@ def circumstances() -> list[Circumstance]:
         Circumstance(when=f"a turn was interrupted after {MAX_RESTARTS} restarts", signal=lost, prepare=_often_lost),
         Circumstance(when="a sticky run's process ended", signal=ProcessLost(epoch=EPOCH, at=LATE)),
         Circumstance(
-            when="files that only one machine had are stored", signal=FilesStored(epoch=EPOCH, kept="archive", at=LATE)
+            when="files that only one machine had are stored",
+            signal=FilesStored(epoch=EPOCH, archive_key="archive", at=LATE),
         ),
         Circumstance(
             when="the owner has died, and another program takes over",

@@ -31,7 +31,7 @@ class LeakyBucket:
     at: float
 
     def drain(self, now: float, per_sec: float) -> float:
-        """The level now."""
+        """Update the level to the current time, and return it."""
         self.level = max(0.0, self.level - (now - self.at) * per_sec)
         self.at = now
         return self.level

@@ -1,16 +1,17 @@
-"""Who a caller is and what it may do."""
+"""Who a caller is and what it may do; and what is issued for a token and ends with it: sessions, invitations, subscriptions."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
 
 from askback.core.access import AccessScope
+from askback.core.errors import NotFound, RefusalCode
+from askback.fs.records import Collection
 from askback.runs.links import Link
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +45,61 @@ SessionLookup = Callable[[str, str], "Grant | None"]
 
 def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Record(Protocol):
+    @property
+    def id(self) -> str:
+        """Public; grants no access."""
+        ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def token_digest(self) -> str: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+
+R = TypeVar("R", bound=Record)
+
+
+class Issued(Generic[R]):
+    """Stored records of one kind, by digest. Methods that write block: call them in a thread.
+
+    `holder` finds the grant of a token by its digest. It raises `Unavailable` if the tokens cannot be read: what is bound
+    to them must not be removed then.
+    """
+
+    noun: str
+    missing: RefusalCode
+
+    def __init__(
+        self, stored: Collection[R], clock: Callable[[], datetime], holder: Callable[[str], Grant | None]
+    ) -> None:
+        self._stored = stored
+        self._clock = clock
+        self._holder = holder
+
+    def all(self) -> list[R]:
+        """The valid ones, oldest first. Raises `Unavailable` if they cannot be read."""
+        return sorted(filter(self._is_valid, self._stored.read().values()), key=lambda each: each.created_at)
+
+    def revoke(self, ids: Iterable[str]) -> None:
+        """End all of these, or none."""
+        with self._stored.changing() as stored:
+            found = {each.id: each.digest for each in stored.values() if self._is_valid(each)}
+            for each in ids:
+                if each not in found:
+                    raise NotFound(self.missing, f"there is no {self.noun} {each!r}")
+                del stored[found[each]]
+
+    def _prune(self, stored: dict[str, R]) -> None:
+        for each in list(stored.values()):
+            if not self._is_valid(each):
+                del stored[each.digest]
+
+    def _is_valid(self, record: R) -> bool:
+        raise NotImplementedError

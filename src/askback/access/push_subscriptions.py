@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from askback.access.grants import Grant
-from askback.access.issued import Issued
+from askback.access.grants import Grant, Issued
 from askback.core.access import AccessScope
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from askback.access.grants import Grant, digest
-from askback.access.issued import Issued
+from askback.access.grants import Grant, Issued, digest
 from askback.access.tokens import flush_periodically
 from askback.background.outages import OUTAGES
 from askback.core.errors import Conflict, RefusalCode, Unavailable

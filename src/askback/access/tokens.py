@@ -207,7 +207,7 @@ class TokenUses:
             raise
 
     def _outdated(self, uses: Mapping[str, TokenUse], known: Callable[[], frozenset[str]]) -> Collection[str]:
-        """Of tokens that were revoked. Tokens that cannot be read were not."""
+        """The uses of tokens that were revoked; none if the tokens cannot be read."""
         try:
             return uses.keys() - known()
         except Unavailable as error:

@@ -20,9 +20,8 @@ from askback.catalog.engines import EngineCatalog
 from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, Probes
 from askback.cluster.fleet import Fleet, read_workers, worker_of, worker_view
-from askback.cluster.fleet_engines import FleetEngines
 from askback.cluster.instances import Instances, OwnRuns, Role
-from askback.cluster.offering import Offering, make_offer
+from askback.cluster.offering import FleetEngines, Offering, make_offer
 from askback.cluster.recovery import Recovery
 from askback.cluster.slots import Slots
 from askback.core.access import MAIN
@@ -32,7 +31,6 @@ from askback.fs.records import Records
 from askback.notifications.digests import Digests
 from askback.notifications.outbox import Notifications
 from askback.process.child import OutputLimits, Spawner
-from askback.process.warm import DropReason, WarmLimits, WarmPool
 from askback.runs.continuation import Continuation
 from askback.runs.deletion import DeletedRuns, Deletion, Retention, RetentionPolicy
 from askback.runs.links import AnswerLinks
@@ -48,9 +46,10 @@ from askback.worker.deadlines import Deadlines
 from askback.worker.health import Health
 from askback.worker.machine import MachineFolders, MachineHealth
 from askback.worker.membership import Membership
-from askback.worker.prewarm import Prewarming
 from askback.worker.turn.context import FLEET_PATIENCE_SEC, PATIENCE_SEC, Shortage, TurnContext
 from askback.worker.unshared_files import EarlierRuns, Sharing
+from askback.worker.warm import Prewarming
+from askback.worker.warm_pool import DropReason, WarmLimits, WarmPool
 from askback.worker.worker import Worker
 from askback.workspace.archives import RunArchives
 from askback.workspace.uploads import SharedUploads, Uploads
@@ -151,7 +150,7 @@ class App:
             recovery=self.recovery,
             deletion=self.deletion,
             queue=self.slots if self.fleet is None else self.fleet,
-            warm=self.warm,
+            drop_warm=self.warm.drop,
             clock=self.clock,
             new_id=self.new_run_id,
             pools=self.pools,
@@ -166,7 +165,7 @@ class App:
             workspaces=self.workspaces,
             pool=self.pools.copying,
             engines=self.engines,
-            warm=self.warm,
+            drop_warm=self.warm.drop,
             archives=self.archives,
         )
         return Submissions(
@@ -403,7 +402,7 @@ class App:
 
     @cached_property
     def fleet(self) -> Fleet | None:
-        """Only a server on PostgreSQL has it."""
+        """None unless this is a server on PostgreSQL."""
         if not (self.role.serves and is_shared(self.settings)):
             return None
         return Fleet(
@@ -416,7 +415,7 @@ class App:
 
     @cached_property
     def offering(self) -> Offering | None:
-        """Only an instance that executes runs of others, on PostgreSQL."""
+        """None unless this instance executes the runs of others, on PostgreSQL."""
         if not (self.role.executes and self._has_others):
             return None
         return Offering(

@@ -35,11 +35,11 @@ from askback.http.quotas import Quotas
 from askback.http.streams import MAX_IN_TOTAL, Streams
 from askback.notifications.channels.push import PushChannel
 from askback.notifications.channels.webhook import WebhookSender
-from askback.process.warm import DropReason
 from askback.settings.model import Settings
 from askback.settings.sections import in_bytes
 from askback.telemetry.metrics import Gauges, Metrics
 from askback.web.app import Pages
+from askback.worker.warm_pool import DropReason
 
 if TYPE_CHECKING:
     from askback.notifications.channels.push_encryption import ServerKey

@@ -97,7 +97,7 @@ def keep_trying_in_thread(
 
 
 async def first_of(*waits: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> None:
-    """Wait for the first of these."""
+    """Wait until the first of these has returned, and cancel the others."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(wait()) for wait in waits]
         await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

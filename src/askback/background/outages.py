@@ -38,7 +38,7 @@ class Outages:
         self._changing = threading.Lock()
 
     def forget(self) -> None:
-        """Before an instance starts: what failed in another one, in the same process, says nothing of it."""
+        """Forget all outages. Called before an instance starts in a process that had another one."""
         with self._changing:
             self._known.clear()
 

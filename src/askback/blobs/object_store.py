@@ -157,7 +157,7 @@ class ObjectStoreFiles(Files):
             return None
 
     def _run(self, work: Callable[[], T], size: int = 0, key: str = "") -> T:
-        """A call of the store, and its errors in our words. With a key, a file that is not found is missing."""
+        """Call the store, and raise its errors as ours. With a key, `not found` becomes `FileMissing`."""
 
         def translated() -> T:
             try:
@@ -181,7 +181,7 @@ class ObjectStoreFiles(Files):
 
 
 def cause(text: str) -> str:
-    """What is known to be harmless of an error: the store's code for it, or the kind of the failure."""
+    """The part of an error that contains no secret: the store's code for it, or the kind of the failure."""
     if code := _CODE.search(text):
         return f"it answered {code[1]}"
     folded = text.lower()

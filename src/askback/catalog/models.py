@@ -57,7 +57,7 @@ class _Prepared:
 
 
 class ModelLists:
-    """`folder` is for the homes of programs that are asked, and `locks` for the locks of sign-ins and of this."""
+    """The models of engines. `folder` is for the homes of programs that list them, `locks` for the locks of those and of sign-ins."""
 
     def __init__(self, *, folder: Path, locks: Path, spawner: Spawner, clock: Callable[[], datetime]) -> None:
         self._folder = folder

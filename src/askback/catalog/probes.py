@@ -148,7 +148,7 @@ class Probes:
         return program_path(setup) is not None
 
     def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
-        """None: unknown. Starts no program."""
+        """Whether the engine is signed in; None if that is unknown. Starts no program."""
         return is_signed_in(engine, setup)
 
     def workers(self, engine: Engine) -> int | None:
@@ -306,7 +306,7 @@ def _merged(settings: Mapping[str, Mapping[str, Any]], configured: Path | None) 
 
 
 def _over(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` have priority, at every depth."""
+    """Merge two JSON values. Those of `values` have priority, at every depth."""
     merged = dict(given)
     for key, value in values.items():
         below = merged.get(key)

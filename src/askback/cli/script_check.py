@@ -69,7 +69,7 @@ def _asked_badly(script: Mapping[str, Any]) -> Iterator[Problem]:
         where = f"{SCRIPT}: ask {short(name)}" if name else f"{SCRIPT}: ask"
         question, missing = questions.read_question(questions.QuestionBlock(start=0, end=0, fields=fields), "")
         for each in missing:
-            yield warning(where, each.removeprefix("ask_user."), "see 'What a question looks like' in the docs")
+            yield warning(where, each.inner(), "see 'What a question looks like' in the docs")
         if question.schema_ignored:
             yield warning(where, "response_schema is ignored: it is neither a scalar nor a flat object")
         if isinstance(fields, Mapping):

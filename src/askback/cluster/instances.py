@@ -129,7 +129,7 @@ class Instances(Protocol):
         ...
 
     async def leads_no_more(self) -> None:
-        """Wait until this instance is not the leader."""
+        """Wait until this instance is no longer the leader."""
         ...
 
     # The clock.

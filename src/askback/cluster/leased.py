@@ -80,7 +80,7 @@ class LeasedInstances:
         return name
 
     async def _refuse(self, error: TooNew) -> None:
-        """Leave the runs of this instance to others now, and not when its lease is over: it does not work on."""
+        """Give up the lease at once instead of letting it expire: this instance does not continue its runs."""
         name = self._name
         if name is not None:
             with suppress(Unavailable):
@@ -169,7 +169,7 @@ class LeasedInstances:
             call(deadline)
 
     def _watch(self) -> None:
-        """The thread may be waiting for an answer when the time is over."""
+        """Set the timer that ends the lease in time: its thread may be waiting for the database then."""
         if self._timer is not None:
             self._timer.cancel()
         left = self._deadline - boottime()

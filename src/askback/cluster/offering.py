@@ -1,25 +1,32 @@
-"""What this instance offers to others: the engines that it has, and its slots. Watches for engines that come and go."""
+"""Which engines runs can have: what this instance offers to others, and what all instances together offer.
+
+`Offering` publishes the engines of this machine and its slots, and watches for engines that come and go. `FleetEngines` reads
+what the workers offer, for a server that leaves runs to others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from askback.background.loops import keep_trying
 from askback.background.outages import OUTAGES
 from askback.catalog.probes import EngineSetup, Installed, Probes
-from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Offer, WorkerState, engine_slots, read_workers
+from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Fleet, Offer, WorkerState, engine_slots, read_workers
 from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots
 from askback.core.errors import is_outage
+from askback.core.runs import ProfileKind
+from askback.engines.base import Engine, Probe
 from askback.engines.registry import Engines
 
 log = logging.getLogger(__name__)
 
 _LOOK_SEC = 5.0
 _PUBLISH_SEC = 0.5
+_ASSUMED = "no worker has the engine at the moment; assumed"
 
 
 class Offering:
@@ -133,3 +140,94 @@ def make_offer(
         draining=draining,
         problem=problem or "",
     )
+
+
+class FleetEngines:
+    """`here`: the engines of this machine, if this instance executes runs."""
+
+    def __init__(self, fleet: Fleet, here: Probes | None) -> None:
+        self._fleet = fleet
+        self._here = here
+
+    async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """The capabilities that the engine has on every worker that has it."""
+        own = await self.here(engine, setup)
+        return weakest([*([] if own is None else [own]), *self._elsewhere(engine)])
+
+    async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        return None if self._here is None else await self._here.find(engine, setup)
+
+    async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
+        """As `find`; if no worker has the engine now, as the last one had it.
+
+        A server without a worker expects any engine that it knows: its worker may not have been started yet.
+        """
+        found = await self.find(engine, setup)
+        if found is not None:
+            return found
+        gone = weakest([each.installed for each in self._fleet.last_offers(engine.name)])
+        return gone if gone is not None or self._here is not None else _assumed(engine)
+
+    def has(self, engine: Engine, setup: EngineSetup) -> bool:
+        return bool(self._elsewhere(engine)) or (self._here is not None and self._here.has(engine, setup))
+
+    def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
+        """Whether it is signed in wherever it is: a run may get any of them."""
+        known = [each.signed_in for each in self._elsewhere(engine)]
+        if self._here is not None and self._here.has(engine, setup):
+            known.append(self._here.signed_in(engine, setup))
+        return _all_signed_in(known) if known else False
+
+    def workers(self, engine: Engine) -> int | None:
+        return self._fleet.having(engine.name)
+
+    def any_worker(self) -> bool:
+        return self._here is not None or bool(self._fleet.working)
+
+    def watch(self, listener: Callable[[str], None]) -> None:
+        if self._here is not None:
+            self._here.watch(listener)
+
+    def forget(self) -> None:
+        if self._here is not None:
+            self._here.forget()
+
+    def _elsewhere(self, engine: Engine) -> list[Installed]:
+        return [each.installed for each in self._fleet.offers(engine.name)]
+
+
+def weakest(found: Sequence[Installed]) -> Installed | None:
+    """What all of them can do: a run may get any of them."""
+    if not found:
+        return None
+    probes = [each.probe for each in found]
+    least = min(found, key=lambda each: (each.probe.kind is ProfileKind.RESUMABLE, each.probe.resident))
+    efforts = set(least.probe.effort).intersection(*(each.effort for each in probes))
+    features = set(least.probe.features).intersection(*(each.features for each in probes))
+    return Installed(
+        path=least.path,
+        probe=Probe(
+            kind=least.probe.kind,
+            reason=least.probe.reason,
+            version=least.probe.version,
+            features=tuple(each for each in least.probe.features if each in features),
+            resident=all(each.resident for each in probes),
+            effort=tuple(each for each in least.probe.effort if each in efforts),
+        ),
+        signed_in=_all_signed_in([each.signed_in for each in found]),
+    )
+
+
+def _all_signed_in(known: Sequence[bool | None]) -> bool | None:
+    return next((each for each in (False, None) if each in known), True)
+
+
+def _assumed(engine: Engine) -> Installed:
+    resumable = ProfileKind.RESUMABLE in engine.profiles
+    probe = Probe(
+        kind=ProfileKind.RESUMABLE if resumable else ProfileKind.STICKY_PROCESS,
+        reason=_ASSUMED,
+        resident=ProfileKind.STICKY_PROCESS in engine.profiles,
+        effort=tuple(sorted(engine.profiles)),
+    )
+    return Installed(path="", probe=probe, signed_in=None)

@@ -47,7 +47,7 @@ class Recovery:
         self._check_sec = check_sec
 
     async def run(self) -> None:
-        """Every few seconds, for the leader of all servers."""
+        """Recover every few seconds while this instance is the leader of all servers."""
         await self._repeat(self._restart_lost, self._check_sec or _CHECK_SEC)
 
     async def tidy(self) -> None:

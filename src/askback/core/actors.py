@@ -48,7 +48,7 @@ class Actor:
 
     @property
     def plain(self) -> Actor:
-        """Without what only the audit log may have."""
+        """The actor without what belongs only in the audit log."""
         return Actor(name=self.name, via=self.via)
 
     def __str__(self) -> str:

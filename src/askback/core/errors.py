@@ -192,6 +192,10 @@ class FieldProblem(str):
             place = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
         return cls(f"{place}: {message}", path, message, code)
 
+    def inner(self) -> FieldProblem:
+        """The same problem for a reader who sees the fields of the first object in the path, without its name."""
+        return FieldProblem.at(self.path[1:], self.message, self.code) if len(self.path) > 1 else self
+
     @classmethod
     def of(cls, text: str) -> FieldProblem:
         """A problem that may be a plain text, which is about the whole request."""

@@ -124,7 +124,8 @@ def _completed(decision: Decision | Refusal, signal: ProcessTreeEnded | ProcessL
     if isinstance(decision, Refusal):
         return decision
     run = decision.run.evolve(
-        warnings=turns.merge_warnings(decision.run.warnings, signal.warnings), kept=signal.kept or decision.run.kept
+        warnings=turns.merge_warnings(decision.run.warnings, signal.warnings),
+        kept=signal.archive_key or decision.run.kept,
     )
     warned = (event_factory.warned(warning, signal.at) for warning in signal.warnings)
     return replace(decision, run=run, events=(*warned, *decision.events))
@@ -139,7 +140,7 @@ def _store_files(run: Run, signal: FilesStored) -> Decision | Stay | Refusal:
     if run.kept is not None:
         return Stay(reason="the run's files are stored already")
     warnings = turns.merge_warnings(run.warnings, signal.warnings)
-    kept = run.evolve(version=run.version + 1, kept=signal.kept, warnings=warnings, updated_at=signal.at)
+    kept = run.evolve(version=run.version + 1, kept=signal.archive_key, warnings=warnings, updated_at=signal.at)
     return Decision(run=kept, events=tuple(event_factory.warned(each, signal.at) for each in signal.warnings))
 
 

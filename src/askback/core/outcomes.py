@@ -72,7 +72,7 @@ def conclude(answer: Answer, *, mode: Mode, validation: Validation, has_schema: 
     if answer.question is not None and not answer.question_problems:
         return AskUser(question=answer.question)
     if answer.question_problems and validation is Validation.STRICT:
-        return _malformed_question(answer)
+        return TurnError(error=RunError(code=ErrorCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)))
     if answer.done:
         return Final(data=answer.output, done=True, problems=answer.output_problems or ("output: none was found",))
     if passed and has_schema:
@@ -95,10 +95,6 @@ def _conclude_auto(answer: Answer, *, has_schema: bool) -> Final:
         )
         return Final(data=answer.output, done=False, problems=problems, warnings=(warning,))
     return Final(data=answer.output, done=answer.done, problems=problems)
-
-
-def _malformed_question(answer: Answer) -> TurnError:
-    return TurnError(error=RunError(code=ErrorCode.ASK_USER_PAYLOAD_INVALID, message=_what_is_malformed(answer)))
 
 
 def _question_warnings(answer: Answer) -> tuple[RunWarning, ...]:

@@ -303,7 +303,7 @@ class Run:
         return self.mode is Mode.INTERACTIVE and self.profile.kind is ProfileKind.STICKY_PROCESS
 
     @property
-    def needs_resident_process(self) -> bool:
+    def bound_to_process(self) -> bool:
         """Whether its next turn can only happen in the process of its last one."""
         return self.sticky and self.next_turn.kind is not TurnKind.START
 

@@ -59,7 +59,7 @@ class TurnEnded:
     at: datetime
     usage: Usage | None = None
     warnings: tuple[RunWarning, ...] = ()
-    kept: str | None = None
+    archive_key: str | None = None
     """The key of the stored archive with the run's files as the turn left them. None: there is none."""
     process_alive: bool = False
     """Whether a process of the turn is alive, for the next turn. The run must not be over before it has ended."""
@@ -107,7 +107,7 @@ class ProcessTreeEnded:
     epoch: int
     at: datetime
     warnings: tuple[RunWarning, ...] = ()
-    kept: str | None = None
+    archive_key: str | None = None
     """As in `TurnEnded`; None: the one before."""
 
 
@@ -132,7 +132,7 @@ class ProcessLost:
     at: datetime
     error: RunError | None = None
     warnings: tuple[RunWarning, ...] = ()
-    kept: str | None = None
+    archive_key: str | None = None
     """As in `TurnEnded`; None: the one before."""
 
 
@@ -141,7 +141,7 @@ class FilesStored:
     """The files of the run, which were only on the machine of its last turn, are stored now. `epoch` is that of the turn."""
 
     epoch: int
-    kept: str
+    archive_key: str
     """As in `TurnEnded`."""
     at: datetime
     warnings: tuple[RunWarning, ...] = ()

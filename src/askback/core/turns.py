@@ -62,13 +62,14 @@ def record(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | 
 def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
         return stale(run)
-    warnings = (*signal.warnings, *_warnings_of(signal.outcome))
+    of_outcome = () if isinstance(signal.outcome, TurnError) else signal.outcome.warnings
+    warnings = (*signal.warnings, *of_outcome)
     usage = run.usage if signal.usage is None else (run.usage or Usage()) + signal.usage
     ended = run.evolve(
         version=run.version + 1,
         restarts=0,
         process=run.process if run.sticky or (run.cancel_requested and signal.process_alive) else None,
-        kept=signal.kept,
+        kept=signal.archive_key,
         usage=usage,
         warnings=merge_warnings(run.warnings, warnings),
         updated_at=signal.at,
@@ -261,10 +262,6 @@ def merge_warnings(old: tuple[RunWarning, ...], new: tuple[RunWarning, ...]) -> 
     return tuple(merged)
 
 
-def _warnings_of(outcome: TurnOutcome) -> tuple[RunWarning, ...]:
-    return () if isinstance(outcome, TurnError) else outcome.warnings
-
-
 # Interrupted turns.
 
 
@@ -283,7 +280,7 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
     if run.cancel_requested:
         return finish(lost, RunState.CANCELED, signal.at, ())
     interrupted = event_factory.turn_interrupted(lost, signal.at)
-    if run.needs_resident_process:
+    if run.bound_to_process:
         return finish(lost, RunState.FAILED, signal.at, (interrupted,), error=process_lost())
     if restarts > MAX_RESTARTS:
         error = RunError(

@@ -131,7 +131,7 @@ class ProcessHandle(Protocol):
         """Whether the whole tree has ended, as far as the spawner knows."""
 
     @property
-    def lost(self) -> bool:
+    def keeper_lost(self) -> bool:
         """Whether the program was ended because its keeper was killed or the lease was over, not by itself or by us."""
 
     @property
@@ -249,8 +249,8 @@ class Child:
         return self._handle.gone
 
     @property
-    def lost(self) -> bool:
-        return self._handle.lost
+    def keeper_lost(self) -> bool:
+        return self._handle.keeper_lost
 
     @property
     def expired(self) -> bool:
@@ -341,6 +341,6 @@ async def _call(spawner: Starter, request: SpawnRequest, timeout_sec: float, mar
     finally:
         await child.end(mark, grace_sec=0)
         child.close()
-    if child.lost:
+    if child.keeper_lost:
         return None
     return Printed(exit_code=code, stdout="\n".join(texts[STDOUT]), stderr="\n".join(texts[STDERR]))

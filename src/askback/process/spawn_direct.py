@@ -67,7 +67,7 @@ def _popen(request: SpawnRequest, streams: Streams) -> subprocess.Popen[bytes]:
 class _DirectHandle:
     """A child of this process."""
 
-    lost = False
+    keeper_lost = False
     expired = False
     breach = None
 

@@ -45,7 +45,7 @@ class Streams:
         return cls(our_in, out, err, (their_in, their_out, their_err))
 
     def hand_over(self) -> None:
-        """Close the child's ends: it has them now."""
+        """Close our copies of the child's ends after it has started."""
         for fd in self.theirs:
             os.close(fd)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import (
     FORM,
     MAX_FORM_FIELDS,
@@ -47,7 +48,7 @@ class QuestionBlock:
     end: int
     fields: Json = None
     yaml: str | None = None
-    problem: str | None = None
+    problem: FieldProblem | None = None
 
 
 def is_question(value: Json) -> bool:
@@ -77,7 +78,7 @@ def _yaml_blocks(text: str) -> list[QuestionBlock]:
             asked.append(QuestionBlock(start=start, end=close + len(_CLOSE), yaml=text[start + len(_OPEN) : close]))
         at = close + len(_CLOSE)
     if (opening := _OPEN_LINE.search(text, at)) is not None:
-        yaml, problem = text[opening.end() :], f"ask_user: the closing {_CLOSE} is missing"
+        yaml, problem = text[opening.end() :], _problem(f"the closing {_CLOSE} is missing")
         asked.append(QuestionBlock(start=opening.start(), end=len(text), yaml=yaml, problem=problem))
     return asked
 
@@ -91,7 +92,7 @@ def _broken(text: str, found: Sequence[Found]) -> QuestionBlock | None:
         fields = {"prompt": _literal(prompt[1])} if prompt else {}
         # The end of the block is unknown, so the block is empty.
         at = match.start()
-        return QuestionBlock(start=at, end=at, fields=fields, problem="ask_user: the block is not valid JSON")
+        return QuestionBlock(start=at, end=at, fields=fields, problem=_problem("the block is not valid JSON"))
     return None
 
 
@@ -102,7 +103,16 @@ def _literal(quoted: str) -> str:
         return quoted[1:-1]
 
 
-def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str, ...]]:
+def _problem(message: str, *path: str | int) -> FieldProblem:
+    """`path` leads from the object in `ask_user` to what is wrong."""
+    return FieldProblem.at(("ask_user", *path), message)
+
+
+def _missing(*path: str | int) -> FieldProblem:
+    return FieldProblem.at(("ask_user", *path), "it is missing", FieldCode.REQUIRED)
+
+
+def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[FieldProblem, ...]]:
     """The question and its problems. Only missing required fields are problems; other invalid fields are dropped.
 
     A list of one question is that question. A longer one is a form, whose problems are those of its questions as well.
@@ -113,8 +123,8 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[str,
     identifier = identifier_of(fields.get("interaction_id"))
     prompt = text_of(fields.get("prompt")) or text_of(fields.get("question"))
     if not problems:
-        problems += ["ask_user.interaction_id: it is missing"] * (identifier is None)
-        problems += ["ask_user.prompt: it is missing"] * (prompt is None)
+        problems += [_missing("interaction_id")] * (identifier is None)
+        problems += [_missing("prompt")] * (prompt is None)
         problems += form.problems
     if form.fields:
         question = Question(
@@ -149,18 +159,18 @@ def _merged(ask: Mapping[str, Json], alone: Mapping[str, Json]) -> Mapping[str, 
     return {"interaction_id": alone.get("id"), **ask, **alone, "prompt": whole}
 
 
-def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[str]]:
+def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[FieldProblem]]:
     fields, problems = asked.fields, [asked.problem] if asked.problem else []
     if asked.yaml is not None:
         try:
             fields = yaml_text.load(_FENCE_LINE.sub("", asked.yaml))
         except yaml_text.NotYaml as error:
-            return {}, problems or [f"ask_user: the YAML cannot be read: {error}"]
+            return {}, problems or [_problem(f"the YAML cannot be read: {error}")]
         if is_question(fields):
             fields = fields["ask_user"]
     if isinstance(fields, Mapping):
         return fields, problems
-    problems = problems or ["ask_user: it is not an object with `interaction_id` and `prompt`"]
+    problems = problems or [_problem("it is not an object with `interaction_id` and `prompt`")]
     return ({"prompt": fields} if isinstance(fields, str) else {}), problems
 
 
@@ -171,7 +181,6 @@ def _beside(asked: QuestionBlock, text: str) -> str:
 
 # The fields of a form.
 
-_PLACE = "ask_user.questions"
 _ALONE = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
 
 
@@ -180,7 +189,7 @@ class _Fields:
     """What was read of the `questions` of an ask: the fields of a form, as far as they can be asked, and what is wrong."""
 
     fields: tuple[FormField, ...] = ()
-    problems: list[str] = field(default_factory=list)
+    problems: list[FieldProblem] = field(default_factory=list)
     schema_ignored: bool = False
     alone: Mapping[str, Json] | None = None
     """The only question of the list, as the fields of an ask without a list."""
@@ -192,17 +201,18 @@ def _read_form(listed: Json) -> _Fields:
     if listed is None or listed == []:
         return read
     if not isinstance(listed, list):
-        read.problems.append(f"{_PLACE}: it is not a list of questions")
+        read.problems.append(_problem("it is not a list of questions", "questions"))
         return read
     if len(listed) == 1 and isinstance(listed[0], Mapping):
         return _only_question(listed[0])
     if len(listed) > MAX_FORM_FIELDS:
-        read.problems.append(f"{_PLACE}: it has {len(listed)} questions; at most {MAX_FORM_FIELDS} are allowed")
+        message = f"it has {len(listed)} questions; at most {MAX_FORM_FIELDS} are allowed"
+        read.problems.append(_problem(message, "questions"))
     found = [_form_field(each, at, read) for at, each in enumerate(listed[:MAX_FORM_FIELDS])]
     read.fields = tuple(each for each in found if each is not None)
     ids = [each.id for each in read.fields]
     for name in dict.fromkeys(name for name in ids if ids.count(name) > 1):
-        read.problems.append(f"{_PLACE}: two questions have the id {name!r}")
+        read.problems.append(_problem(f"two questions have the id {name!r}", "questions"))
     return read
 
 
@@ -210,25 +220,25 @@ def _only_question(asked: Mapping[str, Json]) -> _Fields:
     names = {"question": "prompt", "choices": "options"}
     given = {names.get(name, name): value for name, value in asked.items()}
     if "questions" in given:
-        return _Fields(problems=[f"{_PLACE}[0]: a form cannot contain another one"])
+        return _Fields(problems=[_problem("a form cannot contain another one", "questions", 0)])
     if text_of(given.get("prompt")) is None:
-        return _Fields(problems=[f"{_PLACE}[0].prompt: it is missing"])
+        return _Fields(problems=[_missing("questions", 0, "prompt")])
     return _Fields(alone={name: given[name] for name in _ALONE if name in given})
 
 
 def _form_field(asked: Json, at: int, read: _Fields) -> FormField | None:
-    place = f"{_PLACE}[{at}]"
+    place = ("questions", at)
     if not isinstance(asked, Mapping):
-        read.problems.append(f"{place}: it is not an object with a `prompt`")
+        read.problems.append(_problem("it is not an object with a `prompt`", *place))
         asked = {"prompt": asked}
     if "questions" in asked:
-        read.problems.append(f"{place}: a form cannot contain another one")
+        read.problems.append(_problem("a form cannot contain another one", *place))
     prompt = text_of(asked.get("prompt")) or text_of(asked.get("question"))
     if prompt is None:
-        read.problems.append(f"{place}.prompt: it is missing")
+        read.problems.append(_missing(*place, "prompt"))
         return None
     if asked.get("kind") == "file":
-        read.problems.append(f"{place}: a question for a file must be asked alone")
+        read.problems.append(_problem("a question for a file must be asked alone", *place))
     options = options_of(asked.get("options", asked.get("choices")))
     wanted = asked.get("response_schema")
     schema = None if wanted is None else small(field_schema(wanted))
@@ -270,7 +280,7 @@ def read_call(arguments: Json) -> PutQuestion:
         empty, _ = read_question(QuestionBlock(start=0, end=0, fields={}), "")
         return PutQuestion(question=empty, problems=(_TOO_COMPLEX,))
     question, problems = read_question(QuestionBlock(start=0, end=0, fields=fields), "")
-    found = [each.removeprefix("ask_user.") for each in problems]
+    found: list[str] = [each.inner() for each in problems]
     if question.schema_ignored:
         found.append("response_schema: it is neither a scalar nor a flat object of scalars")
     if not found and bounded(question) is not question:

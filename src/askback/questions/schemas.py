@@ -120,7 +120,7 @@ def _field(schema: Json, *, is_secret: bool) -> dict[str, Json] | None:
 
 
 def marked_secret(schema: dict[str, Json]) -> dict[str, Json]:
-    """A mark at the top: the keywords that had it may be left out."""
+    """Mark the schema itself as secret: the keywords that said so may be left out of it."""
     if Secrecy.by(schema).whole:
         return schema
     return {**schema, "writeOnly": True, **({"format": "password"} if schema["type"] == "string" else {})}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -23,7 +23,6 @@ from askback.engines.registry import Engines
 from askback.fs.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 from askback.process import locks
 from askback.process.tree import Tree
-from askback.process.warm import WarmPool
 from askback.store.visible import RunStore
 from askback.workspace.archives import ArchiveMissing, RunArchives
 from askback.workspace.layout import Workspace
@@ -52,14 +51,14 @@ class Continuation:
         workspaces: Workspaces,
         pool: Pool,
         engines: Engines,
-        warm: WarmPool,
+        drop_warm: Callable[[str], Awaitable[None]],
         archives: RunArchives | None = None,
     ) -> None:
         self._archives = archives
         self._store = store
         self._workspaces = workspaces
         self._pool = pool
-        self._warm = warm
+        self._drop_warm = drop_warm
         self._engines = engines
 
     def reading(self, store: RunStore) -> Self:
@@ -216,7 +215,7 @@ class Continuation:
         Raises `Conflict` if another program has it.
         """
         for _ in range(_TRIES):
-            await self._warm.drop(source.id)
+            await self._drop_warm(source.id)
             if not await asyncio.to_thread(_has_process, source, self._workspaces.of(source.id)):
                 return
             await asyncio.sleep(_TRY_SEC)

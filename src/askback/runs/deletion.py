@@ -2,11 +2,11 @@
 
 That is their files, the rows of the store, and uploads that only they used. An unfinished run is never deleted.
 
-A mark is written first and removed last, so that a deletion that was interrupted is finished later.
+A run is marked for deletion first and unmarked last, so that a deletion that was interrupted is finished later.
 
 `DeletedRuns` removes the files that this machine has of runs that were deleted on another one. Nothing reports a deletion, so
-every program looks every few seconds which of the runs that have a folder here still exist. A folder is removed only if it is
-marked: the mark says that the same database had the run once. So neither the files of a run that is just being created are
+every program looks every few seconds which of the runs that have a folder here still exist. A folder is removed only if it
+names this database, which had the run once. So neither the files of a run that is just being created are
 removed, nor those of runs of another database.
 """
 
@@ -121,8 +121,8 @@ class DeletedRuns:
         self._workspaces = workspaces
         self._uploads = uploads
         self._pool = pools.sweeping
-        self._marked: set[str] = set()
-        """Folders that are known to have the mark."""
+        self._recorded: set[str] = set()
+        """Runs whose folders are known to name our database."""
 
     async def run(self) -> None:
         await keep_trying(self._look, log, "files of deleted runs cannot be removed")
@@ -135,23 +135,23 @@ class DeletedRuns:
     async def sweep(self) -> None:
         """Remove what is left of deleted runs."""
         found = await self._pool.run(self._run_ids, admitted=True)
-        self._marked.intersection_update(found)
+        self._recorded.intersection_update(found)
         for start in range(0, len(found), _LOOKUP_BATCH):
             batch = found[start : start + _LOOKUP_BATCH]
             # After the folders were listed: a run that is missing now was deleted, if it was there before.
             existing = await self._store.existing(batch)
-            await self._pool.run(self._mark_and_remove, existing, set(batch) - existing, admitted=True)
+            await self._pool.run(self._record_and_remove, existing, set(batch) - existing, admitted=True)
 
     def _run_ids(self) -> list[str]:
         return sorted({*self._workspaces.run_ids(), *self._workspaces.marked_for_deletion()})
 
-    def _mark_and_remove(self, existing: Set[str], deleted: Collection[str]) -> None:
-        for run_id in existing - self._marked:
-            self._workspaces.of(run_id).mark_stored()
-        self._marked.update(existing)
+    def _record_and_remove(self, existing: Set[str], deleted: Collection[str]) -> None:
+        for run_id in existing - self._recorded:
+            self._workspaces.of(run_id).record_database()
+        self._recorded.update(existing)
         interrupted = set(self._workspaces.marked_for_deletion())
         for run_id in deleted:
-            if run_id in interrupted or self._workspaces.of(run_id).is_marked:
+            if run_id in interrupted or self._workspaces.of(run_id).has_our_database:
                 self._remove(run_id)
 
     def _remove(self, run_id: str) -> None:
@@ -160,7 +160,7 @@ class DeletedRuns:
         if lock is None:
             return
         try:
-            # If this is interrupted, the folder may have lost its mark.
+            # If this is interrupted, the folder may no longer name the database.
             self._workspaces.mark_for_deletion(run_id)
             self._uploads.release_here(run_id)
             self._workspaces.remove(run_id)

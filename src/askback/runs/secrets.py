@@ -86,7 +86,7 @@ class RunSecrets:
         )
 
     async def inherited(self, source: Run, request: RunRequest) -> tuple[str, ...]:
-        """The secret texts that a run inherits which continues this one. Its answers and variables are erased.
+        """The secret texts of this run, for a run that continues it. Without secret answers and variables: those are erased.
 
         Raises `Conflict` if they are unknown, or too long to be stored with the new run.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,6 @@ from askback.core.runs import SHARED, Run, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied
 from askback.process.locks import is_held
 from askback.process.tree import Tree
-from askback.process.warm import WarmPool
 from askback.runs.continuation import Continuable
 from askback.runs.deletion import Deletion
 from askback.runs.following import Inbox, InboxPage, RunChanges, RunVersions, read_inbox
@@ -81,7 +80,7 @@ class Result:
 
 class QueueReasons(Protocol):
     def reason(self, engine: str, token: str | None) -> str:
-        """Why a queued run of this engine does not run yet."""
+        """Why a queued run of this engine has not started yet."""
 
 
 class Service:
@@ -99,7 +98,7 @@ class Service:
         recovery: Recovery,
         deletion: Deletion,
         queue: QueueReasons,
-        warm: WarmPool,
+        drop_warm: Callable[[str], Awaitable[None]],
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
         pools: Pools,
@@ -114,7 +113,7 @@ class Service:
         self._instances = instances
         self._recovery = recovery
         self._queue = queue
-        self._warm = warm
+        self._drop_warm = drop_warm
         self._clock = clock
         self._new_id = new_id
         self.pools = pools
@@ -264,7 +263,7 @@ class Service:
         async def waits() -> bool:
             return (await self.store.get(run.id)).version == run.version
 
-        await self._warm.drop(run.id)
+        await self._drop_warm(run.id)
         lock = self._workspaces.of(run.id).lock_path
         if is_held(lock):
             await Tree(mark=run.id, lock=lock).end_idle(waits)

@@ -113,16 +113,6 @@ class Submission:
         return {**self.input, **{key: path.name for key, path in self.files.items()}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """What a valid submission becomes."""
-
-    mode: Mode
-    options: RunOptions
-    summary: str | None
-    secret_inputs: tuple[str, ...] | None
-
-
 class Prewarmed(Protocol):
     """The processes that were started for runs that do not exist yet."""
 
@@ -248,6 +238,7 @@ class Submissions:
             checked = await self._pools.parsing.run(self._check, package, wanted, inherited)
         else:
             checked = self._check(package, wanted, inherited)
+        mode, options, summary, secret_inputs = checked
         engine = named or await self._engines.choose(package, None)
         if wanted.env and (wrong := list(env_problems(wanted.env, await self._engines.env_words(engine)))):
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", wrong)
@@ -263,17 +254,17 @@ class Submissions:
                 uploaded=wanted.archive is not None,
             ),
             engine=engine.name,
-            mode=checked.mode,
-            profile=await self._engines.profile(engine, checked.mode, checked.options),
-            options=checked.options,
+            mode=mode,
+            profile=await self._engines.profile(engine, mode, options),
+            options=options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
             owner=self._owner(),
             created_by=wanted.created_by,
-            summary=checked.summary,
+            summary=summary,
             labels=_labels(wanted, source),
             env_names=tuple(wanted.env),
-            secret_inputs=checked.secret_inputs,
+            secret_inputs=secret_inputs,
             inherited_secrets=inherited,
             origin=wanted.origin,
             trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
@@ -324,8 +315,10 @@ class Submissions:
             )
         return package
 
-    def _check(self, package: SkillPackage, wanted: Submission, inherited: tuple[str, ...]) -> _Checked:
-        """Report every problem at once, each with its path."""
+    def _check(
+        self, package: SkillPackage, wanted: Submission, inherited: tuple[str, ...]
+    ) -> tuple[Mode, RunOptions, str | None, tuple[str, ...] | None]:
+        """The mode, the options, the summary and the secret inputs of the run. Reports every problem at once, each with its path."""
         mode, problems = choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
         given = wanted.given
@@ -348,13 +341,10 @@ class Submissions:
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = names_of_secrets(given, package.input_schema, inherited)
-        return _Checked(
-            mode=mode,
-            options=merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec),
-            summary=summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets),
-            # A large input would be read and sent with every look at the run.
-            secret_inputs=None if is_large(given) else secrets,
-        )
+        merged = merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec)
+        summary = summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets)
+        # A large input would be read and sent with every look at the run.
+        return mode, merged, summary, None if is_large(given) else secrets
 
     async def _create(
         self, decision: Decision, wanted: Submission, source: Run | None, *, reserved: bool = False
@@ -380,7 +370,7 @@ class Submissions:
         if run.id == run_id and (has_files or wanted.archive is not None):
             # The sweep repeats what fails here.
             with suppress(OSError, Unavailable):
-                await self._pools.files.run(self._workspaces.of(run_id).mark_stored, admitted=True)
+                await self._pools.files.run(self._workspaces.of(run_id).record_database, admitted=True)
         if run.id != run_id and has_files:
             await self._withdraw(run_id, wanted, reserved=reserved)
         return run

@@ -63,7 +63,7 @@ def engine_environment(allow: Iterable[str], added: Mapping[str, str]) -> dict[s
 
 
 def variables(names: Iterable[str]) -> dict[str, str]:
-    """Those of these variables that are set and not empty."""
+    """The values of these variables, of those that are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 

@@ -342,7 +342,7 @@ def _webhook(given: WebhookSettings, usual: ReminderSettings) -> Webhook:
 
 
 def webhook_setting_problems(given: Sequence[WebhookSettings], notifications: NotificationSettings) -> Iterator[str]:
-    """They are checked like those of a run."""
+    """Problems of the webhooks in the settings, by the rules for those of a run."""
     made, email = webhooks_of(given, notifications.reminders), notifications.email
     for place, webhook in enumerate(made):
         path = f"webhooks.{place}"

@@ -136,7 +136,7 @@ class Limits(Section):
         256, gt=0, description="Size of an engine's output in one turn, in MB."
     )
     memory: Annotated[float, Unit("MB")] = Field(
-        default_factory=lambda: _default_memory(),
+        default_factory=lambda: max(1024, _machine_memory() // (2 * _MB)),
         ge=0,
         description="Memory of one engine and its child processes, in MB; default: half of the machine's; 0: no limit.",
     )
@@ -378,10 +378,6 @@ def _machine_memory() -> int:
         with suppress(OSError, ValueError):
             memory = min(memory, int(Path("/sys/fs/cgroup", name).read_text()))
     return memory
-
-
-def _default_memory() -> float:
-    return max(1024, _machine_memory() // (2 * _MB))
 
 
 def default_slots() -> int:

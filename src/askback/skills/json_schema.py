@@ -15,7 +15,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import Json
 from askback.core.values import referenced
-from askback.skills.diagnostics import format_path, is_encodable, printable, problem_at, short, unknown_name
+from askback.skills.diagnostics import is_encodable, printable, problem_at, short, unknown_name
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 from askback.text.formatting import cut
 
@@ -39,11 +39,11 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaInvalid(ValueError):
-    """The schema itself is wrong. `problems` has a line for each error, with its path."""
+    """The schema itself is wrong. The path of each problem begins with the name of the schema."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, *problems: FieldProblem) -> None:
         super().__init__("; ".join(problems))
-        self.problems = tuple(problems)
+        self.problems = problems
 
 
 class Checker:
@@ -94,11 +94,10 @@ def _first_error(validator: jsonschema_rs.Validator, value: Json) -> jsonschema_
     raise AssertionError("the validator found an error and then none")
 
 
-def _capped(problems: Sequence[str]) -> tuple[FieldProblem, ...]:
-    shown = [FieldProblem.of(each) for each in problems[:MAX_PROBLEMS]]
-    if len(problems) > MAX_PROBLEMS:
-        shown.append(FieldProblem.of(f"and {len(problems) - MAX_PROBLEMS} more"))
-    return tuple(shown)
+def _capped(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
+    if len(problems) <= MAX_PROBLEMS:
+        return problems
+    return (*problems[:MAX_PROBLEMS], FieldProblem(f"and {len(problems) - MAX_PROBLEMS} more"))
 
 
 # Values that are not JSON, or too large to validate.
@@ -179,21 +178,21 @@ def _not_json(item: Any, depth: int) -> str | None:
 
 
 def compile_schema(document: Json, where: str) -> Checker:
-    """Compile a schema. Raises `SchemaInvalid` with every error; each line begins with `where`."""
+    """Compile a schema. Raises `SchemaInvalid` with every error; `where` is the name of the schema."""
     problems = (
-        scan(document, where).problems or _draft_problems(document, where) or _reference_problems(document, where)
+        _capped(scan(document, where).problems)
+        or _draft_problems(document, where)
+        or _capped(_reference_problems(document, where))
     )
     if problems:
-        raise SchemaInvalid(_capped(tuple(problems)))
+        raise SchemaInvalid(*problems)
     work = _bounded_work(document, where)
     try:
         return Checker(document, _validator(document), work)
     except jsonschema_rs.ValidationError as error:
-        raise SchemaInvalid(
-            [f"{format_path(where, error.instance_path)}: {library_message(error, error.instance)}"]
-        ) from error
+        raise SchemaInvalid(problem_at(where, error.instance_path, library_message(error, error.instance))) from error
     except ValueError as error:
-        raise SchemaInvalid([f"{where}: {error}"]) from error
+        raise SchemaInvalid(problem_at(where, (), str(error))) from error
 
 
 def _bounded_work(document: Json, where: str) -> SchemaWork:
@@ -201,10 +200,10 @@ def _bounded_work(document: Json, where: str) -> SchemaWork:
     try:
         work = SchemaWork(document)
     except TooMuchWork as error:
-        raise SchemaInvalid([f"{where}: has too many references and anchors"]) from error
+        raise SchemaInvalid(problem_at(where, (), "has too many references and anchors")) from error
     if (problem := work.problem()) is not None:
         path, message = problem
-        raise SchemaInvalid([f"{format_path(where, path)}: {message}"])
+        raise SchemaInvalid(problem_at(where, path, message))
     return work
 
 
@@ -216,28 +215,26 @@ def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"{uri} is outside this document")
 
 
-def _draft_problems(document: Json, where: str) -> tuple[str, ...]:
+def _draft_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
     """Errors of the schema itself, by the meta-schema of its draft."""
     if isinstance(document, bool):
         return ()
     if not isinstance(document, dict):
-        return (f"{where}: a JSON Schema is an object",)
+        return (problem_at(where, (), "a JSON Schema is an object"),)
     named = document.get("$schema", _DEFAULT_DRAFT)
     draft = named.rstrip("#") if isinstance(named, str) else None
     if draft not in _DRAFTS:
-        return (f"{where}.$schema: this draft is unknown; use {_DEFAULT_DRAFT} or leave it out",)
+        message = f"this draft is unknown; use {_DEFAULT_DRAFT} or leave it out"
+        return (problem_at(where, ("$schema",), message),)
     if jsonschema_rs.meta.is_valid(document):
         return ()
     return Checker({}, _validator({"$schema": named, "$ref": draft})).problems(document, where)
 
 
-def _reference_problems(document: Json, where: str) -> tuple[str, ...]:
-    outside = [
-        f"{format_path(where, path)}: {target!r} points outside this document; put it under $defs and refer to #/$defs/…"
-        for path, target in _references(document, ())
-        if not target.startswith("#")
-    ]
-    return tuple(outside)
+def _reference_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
+    advice = "points outside this document; put it under $defs and refer to #/$defs/…"
+    outside = [(path, target) for path, target in _references(document, ()) if not target.startswith("#")]
+    return tuple(problem_at(where, path, f"{target!r} {advice}") for path, target in outside)
 
 
 def _references(node: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], str]]:

@@ -110,7 +110,7 @@ class Library:
             if read_package(folder, f"package {digest[:12]}", self._config_names).digest != digest:
                 raise damaged("its content is not that of its name")
             self._put(folder, digest)
-        archives.mark_stored(digest)
+        archives.record_stored(digest)
 
     def _verified(self, digest: str) -> SkillPackage:
         folder = self._packages / digest
@@ -304,7 +304,7 @@ class Library:
         return None
 
     def _place(self, name: str, *, paths: bool) -> str | Path | None:
-        """The digest of an installed skill, or a skill's folder."""
+        """Where a skill is: the digest of an installed one, or a folder."""
         if paths and (name in (".", "..") or "/" in name or os.sep in name):
             return _folder_at(Path(name))
         if versions := self._versions(name):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
+from askback.core.errors import FieldProblem, Invalid, RefusalCode, raise_if_temporary
 from askback.core.runs import Mode, Validation
-from askback.skills.diagnostics import Problem, error, errors_of, in_one_line, short, warning
+from askback.skills.diagnostics import Problem, error, errors_of, format_path, in_one_line, short, warning
 from askback.skills.files import MAX_JSON_BYTES, Entry, PackageFile, contents_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
 from askback.skills.json_schema import Checker, SchemaInvalid, compile_schema
@@ -257,7 +257,7 @@ def _schema(
     try:
         checker = compile_schema(document, place)
     except SchemaInvalid as invalid:
-        return None, tuple(_schema_problem(place, text) for text in invalid.problems)
+        return None, tuple(_schema_problem(place, each) for each in invalid.problems)
     if key == "output":
         return (document, checker), type_problems(place, document)
     types = document.get("type", "object")
@@ -273,8 +273,8 @@ def _schema(
     return (marked, checker if paths is document else compile_schema(paths, place)), problems
 
 
-def _schema_problem(place: str, text: str) -> Problem:
-    """`assets/x.json.properties.a: …` → the file, then the path in it."""
-    path, _, message = text.removeprefix(place).lstrip(".").partition(": ")
+def _schema_problem(place: str, problem: FieldProblem) -> Problem:
+    """The file, then the path in it."""
+    path = format_path("", problem.path[1:]).removeprefix(".")
     where = f"{place}: {path}" if path else place
-    return error(where, message or text, "see json-schema.org for the allowed values")
+    return error(where, problem.message, "see json-schema.org for the allowed values")

@@ -73,7 +73,7 @@ class PackageArchives:
             fresh.rename(into)
         return True
 
-    def mark_stored(self, digest: str) -> None:
+    def record_stored(self, digest: str) -> None:
         self._stored.add(digest)
 
 

@@ -174,6 +174,6 @@ def _text(value: Any) -> str | None:
 
 
 def _line(text: str, longest: int) -> str:
-    """Without control characters. Only the beginning of a long text is examined."""
+    """The text on one line, without control characters, and cut. Only the beginning of a long text is examined."""
     printable = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
     return cut(" ".join(printable.split()), longest)

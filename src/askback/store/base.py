@@ -400,7 +400,7 @@ class Store(ABC):
     # The audit log. Entries about runs are stored with the runs: see `Decision.audit`.
 
     async def record(self, entry: AuditEntry) -> None:
-        """Add an entry about a write that was not a change of a run, right after it."""
+        """Add an audit entry for a write that changed no run. Called right after the write."""
         await self.write(lambda connection: writes.add_audit_entry(connection, entry))
 
     async def audit_entries(self, where: AuditFilter, cursor: str | None = None, limit: int = 50) -> Page[StoredEntry]:

@@ -239,7 +239,7 @@ class Metrics:
         return Histogram(name, about, labels, registry=self.registry, buckets=buckets)
 
     def _read_counter(self, name: str, about: str, label: str, read: Callable[[], Mapping[str, int]]) -> None:
-        """A counter that another part of the server counts."""
+        """Add a counter whose values another part of the server counts."""
         self._describe(f"{name}_total", "counter", (label,), about)
         self.registry.register(_Counted(name, about, label, read))
 

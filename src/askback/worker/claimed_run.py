@@ -1,4 +1,7 @@
-"""A run in the hands of one task of the worker, from its claim until the task lets it go."""
+"""A run in the hands of one task of the worker, from its claim until the task lets it go.
+
+The task may keep a process without a slot: it is parked then, and the next claim of its run is handed to the task.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import asyncio
 from enum import StrEnum
 
 from askback.core.runs import Run
-from askback.process.warm import Parked
 from askback.store.turns import Ticket
 
 
@@ -87,3 +89,32 @@ class ClaimedRun:
     async def wait_abandoned(self) -> None:
         """Wait until nobody needs what the turn has made: the run is canceled, or belongs to another instance."""
         await self._abandoned.wait()
+
+
+class Parked:
+    """A warm process. `settled` is set when it is either taken for good (`claimed`) or to be ended.
+
+    `claim` is that of its last turn. `prewarmed`: the engine of a process that has had no run yet, and so no claim.
+    """
+
+    def __init__(self, run_id: str, pid: int, *, claim: ClaimedRun | None = None, prewarmed: str | None = None) -> None:
+        self.run_id = run_id
+        self.pid = pid
+        self.claim = claim
+        self.prewarmed = prewarmed
+        self.reserved = False
+        """Whether a run that is being submitted, or is queued, has the id of this prewarmed process."""
+        self.memory_bytes = 0
+        self.claimed: Run | None = None
+        """The run as the worker claimed it: its next turn is executed in this process."""
+        self.settled = asyncio.Event()
+        self.gone = asyncio.Event()
+        """Set when the process has ended, or continues with its run."""
+
+    def resume(self, claimed: Run) -> bool:
+        """Continue with the claimed run. False if the process has ended in the meantime."""
+        if self.gone.is_set() or self.settled.is_set():
+            return False
+        self.claimed = claimed
+        self.settled.set()
+        return True

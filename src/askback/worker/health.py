@@ -203,7 +203,7 @@ class Health:
         return "ok"
 
     async def _files_state(self) -> str | None:
-        """None if the instance has no file store."""
+        """The state of the file store; None if the instance has none."""
         return None if self._files is None else await self._files_check.state()
 
     async def _check_files(self) -> str:

@@ -238,14 +238,13 @@ class MachineHealth:
         log.error("a turn ended with an internal error: %s", fault, exc_info=trace, extra={"run": run.id})
         message = "Askback could not execute the turn; see the log"
         outcome = engine_failure(ErrorCode.INTERNAL_ERROR, message, detail=f"{type(fault).__name__}: {fault}")
-        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock(), kept=run.kept)
+        return TurnEnded(epoch=run.epoch, outcome=outcome, at=self._clock(), archive_key=run.kept)
 
     async def classify_result(self, run: Run, signal: Signal) -> Signal:
         """The end of a turn, unless it has failed because of the machine: then it restarts."""
         if not isinstance(signal, TurnEnded):
             return signal
-        resident = run.needs_resident_process
-        if isinstance(signal.outcome, TurnError) and not resident:
+        if isinstance(signal.outcome, TurnError) and not run.bound_to_process:
             lost = await self._attribute_error(run, signal.outcome.error)
             if lost is not None:
                 return lost

@@ -148,17 +148,17 @@ class Sharing:
         caches = () if engine is None else engine.all_caches
         try:
             kept = await self._archives.save(run, caches, over=False, alive=True)
-            signal = FilesStored(epoch=run.epoch, kept=kept, at=self._clock())
+            signal = FilesStored(epoch=run.epoch, archive_key=kept, at=self._clock())
         except TreeChangedWhilePacking:
             return False
         except NotArchived as problem:
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=str(problem))
-            signal = FilesStored(epoch=run.epoch, kept=problem.key, at=self._clock(), warnings=(warning,))
+            signal = FilesStored(epoch=run.epoch, archive_key=problem.key, at=self._clock(), warnings=(warning,))
         try:
             await move(self._store, run.id, signal, seen=run)
         except (Conflict, NotFound):
             # An instance has claimed the run, or the run is over.
-            await self._archives.delete(signal.kept, run)
+            await self._archives.delete(signal.archive_key, run)
             return False
         log.info("the files of a run, which only this machine had, are stored", extra={"run": run.id})
         return True

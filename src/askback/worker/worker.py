@@ -24,17 +24,16 @@ from askback.core.signals import (
     SlotAcquired,
     TurnProcess,
 )
-from askback.process.warm import DropReason, Parked
 from askback.store.base import move
 from askback.store.pages import UNKNOWN_RUN, StaleWrite
 from askback.store.turns import Room, Ticket
-from askback.worker.claimed_run import ClaimedRun, StopReason
+from askback.worker.claimed_run import ClaimedRun, Parked, StopReason
 from askback.worker.machine import MachineHealth
-from askback.worker.prewarm import Prewarming
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.execute import RunExecutor, executing
 from askback.worker.turn.prewarmed import PrewarmedProcess
-from askback.worker.warm import EarlySaves, WarmWaits
+from askback.worker.warm import EarlySaves, Prewarming, WarmWaits
+from askback.worker.warm_pool import DropReason
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +265,7 @@ class Worker:
             else:
                 self._queue.done(ticket)
             return None
-        known = None if parked is None else self._warm.claim_of(parked)
+        known = None if parked is None else parked.claim
         claim = self._active[run.id] = known or ClaimedRun(claimed)
         claim.ticket = ticket
         return claimed, parked

@@ -140,7 +140,7 @@ class ArchivedFolder:
         fresh.rmdir()
         # The folder of a run that has started has it.
         beneath.make_folder(self._root, self._workspace.turns.name)
-        self._workspace.mark_stored()
+        self._workspace.record_database()
         self.discard()
         self.record(key)
 

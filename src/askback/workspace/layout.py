@@ -90,7 +90,7 @@ class Workspace:
     def prepare(self, package: Path) -> None:
         """Create what every turn needs. Idempotent."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.mark_stored()
+        self.record_database()
         if self._make_new_folders():
             self._copy_skill(package)
             return
@@ -99,15 +99,15 @@ class Workspace:
         if not beneath.has_folder(self.root, self._below(self.cwd / SKILL_DIR)):
             self._copy_skill(package)
 
-    def mark_stored(self) -> None:
+    def record_database(self) -> None:
         """Record that the database has the run. If it has the run no more, the run was deleted, and its folder must go."""
-        if self._database is not None and not self.is_marked:
+        if self._database is not None and not self.has_our_database:
             # It may be removed at this moment.
             with suppress(FileNotFoundError):
                 (self.root / _DATABASE).write_text(self._database)
 
     @property
-    def is_marked(self) -> bool:
+    def has_our_database(self) -> bool:
         """Whether the database of this program was known to have the run."""
         try:
             return (self.root / _DATABASE).read_text() == self._database

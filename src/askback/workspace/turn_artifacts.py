@@ -179,7 +179,7 @@ def _folder_of_copies(workspace: Workspace) -> Iterator[Path]:
 
 
 def store_earlier(workspace: Workspace, turn: str) -> None:
-    """Store what a run has left that ended before its files were stored; a list in any case, so that all know it."""
+    """Store the files of a run that ended before they were stored. A list is stored in any case, for the other machines."""
     objects = workspace.objects
     if objects is None or _newest(objects) == turn:
         return

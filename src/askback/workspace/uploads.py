@@ -159,9 +159,9 @@ class Uploads:
         """As `release`, of what this machine has."""
         with self._lock:
             used = list(self._root.glob(f"*/{_RUN}{parse_run_id(run_id)}"))
-            for mark in used:
-                mark.unlink(missing_ok=True)
-            unused = [mark.parent for mark in used if not any(mark.parent.glob(f"{_RUN}*"))]
+            for use in used:
+                use.unlink(missing_ok=True)
+            unused = [use.parent for use in used if not any(use.parent.glob(f"{_RUN}*"))]
         for folder in unused:
             remove_tree(folder)
             self._forget(folder.name)
@@ -295,13 +295,13 @@ class SharedUploads(Uploads):
         super().discard(upload_id)
 
     def release(self, run_id: str) -> None:
-        for mark in self._files.list(f"runs/{parse_run_id(run_id)}/uploads/"):
-            upload_id = mark.key.rpartition("/")[2]
+        for use in self._files.list(f"runs/{parse_run_id(run_id)}/uploads/"):
+            upload_id = use.key.rpartition("/")[2]
             self._files.delete([_key(upload_id, f"{_RUN_KEY}{run_id}")])
             left = self._files.list(_key(upload_id, ""))
             if not any(each.key.rpartition("/")[2].startswith(_RUN_KEY) for each in left):
                 self.discard(upload_id)
-            self._files.delete([mark.key])
+            self._files.delete([use.key])
         self.release_here(run_id)
 
     def sweep(self, older_than_sec: float) -> int:

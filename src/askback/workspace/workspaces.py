@@ -55,7 +55,7 @@ class Workspaces:
         self._database = database
         self._fork_points = fork_points
         self._home_bytes = home_bytes
-        self._marks = notes / "deleting"
+        self._deletions = notes / "deleting"
         """A file for each run that is being deleted."""
         self._sign_ins = sign_ins
         """The sign-in files of all engines, relative to a home."""
@@ -136,9 +136,9 @@ class Workspaces:
 
     def record_sign_in(self, run_id: str) -> None:
         """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
-        mark = _below(self._sign_in_notes, run_id)
+        note = _below(self._sign_in_notes, run_id)
         self._sign_in_notes.mkdir(exist_ok=True, mode=0o700)
-        mark.touch()
+        note.touch()
         sync_folder(self._sign_in_notes)
 
     def forget_sign_in(self, run_id: str) -> None:
@@ -161,20 +161,20 @@ class Workspaces:
                         lock.release()
 
     def mark_for_deletion(self, run_id: str) -> None:
-        mark = _below(self._marks, run_id)
-        self._marks.mkdir(exist_ok=True, mode=0o700)
-        mark.touch()
-        sync_folder(self._marks)
+        note = _below(self._deletions, run_id)
+        self._deletions.mkdir(exist_ok=True, mode=0o700)
+        note.touch()
+        sync_folder(self._deletions)
 
     def marked_for_deletion(self) -> list[str]:
         """Runs whose deletion began and has not ended."""
         with suppress(FileNotFoundError):
-            return [mark.name for mark in _of_runs(self._marks)]
+            return [note.name for note in _of_runs(self._deletions)]
         return []
 
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            _below(self._marks, run_id).unlink(missing_ok=True)
+            _below(self._deletions, run_id).unlink(missing_ok=True)
 
 
 def _below(folder: Path, run_id: str) -> Path:

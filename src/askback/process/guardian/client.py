@@ -272,7 +272,7 @@ class _GuardedProcess:
         self.started: asyncio.Future[tuple[int, int]] = loop.create_future()
         self.exit: asyncio.Future[int] = loop.create_future()
         self._gone = asyncio.Event()
-        self.lost = False
+        self.keeper_lost = False
         self.expired = False
         self.breach: Breach | None = None
         self._answers: dict[str, asyncio.Future[bool]] = {}
@@ -363,8 +363,8 @@ class _GuardedProcess:
                 if not self.exit.done():
                     self.exit.set_result(int(rest))
             case "lost" | "expired":
-                self.lost = not self.exit.done()
-                self.expired = self.lost and word == "expired"
+                self.keeper_lost = not self.exit.done()
+                self.expired = self.keeper_lost and word == "expired"
             case "gone":
                 self._gone.set()
             case "frozen" | "thawed":
@@ -390,7 +390,7 @@ class _GuardedProcess:
 
     def _end_as_lost(self) -> None:
         if not self.exit.done():
-            self.lost = True
+            self.keeper_lost = True
             self.exit.set_result(KILLED)
 
     def _close_control(self) -> None:

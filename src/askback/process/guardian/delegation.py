@@ -86,7 +86,7 @@ def find_place(
         return f"the control group {top} does not have {' and '.join(sorted(controllers))}"
     # Only the machine's root group may contain processes and delegate controllers; it has no type.
     is_root = not (top / "cgroup.type").exists()
-    if not is_root and not _pids(top) <= ours:
+    if not is_root and not {int(word) for word in _words(top / "cgroup.procs")} <= ours:
         return f"the control group {top} contains other processes"
     return Place(parent=top, moving=not is_root)
 
@@ -153,7 +153,3 @@ def _words(file: Path) -> set[str]:
     with suppress(OSError):
         return set(file.read_text().split())
     return set()
-
-
-def _pids(group: Path) -> set[int]:
-    return {int(word) for word in _words(group / "cgroup.procs")}

@@ -247,7 +247,7 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given:
 
 
 def rewound(file: int) -> int:
-    """The sandbox reads the file from its start, even if it is started a second time."""
+    """Set the file to its start: the sandbox reads it, and may be started a second time."""
     os.lseek(file, 0, os.SEEK_SET)
     return file
 

@@ -101,7 +101,7 @@ class _Text(StrDumperUnknown):
 
 
 class _Whole(Loader):
-    """Sums of whole numbers."""
+    """Loads `numeric` sums of whole numbers as `int`."""
 
     def load(self, data: Buffer) -> int:
         return int(bytes(data))

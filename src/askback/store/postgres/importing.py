@@ -97,7 +97,9 @@ def import_folder(source: Source, address: str, progress: Progress) -> Imported:
 
 def _import(given: Source, source: SqliteConnection, target: PostgresConnection, progress: Progress) -> Imported:
     schema.check(target)
-    folder_id = _folder_id(given.folder)
+    # What the database knows the folder by. Created if missing.
+    path = given.folder / "database-id"
+    folder_id = _secret(path) or stored_secret(path)
     with target.raw.transaction():
         target.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         target.execute("LOCK TABLE runs, collections, data_folder IN ACCESS EXCLUSIVE MODE")
@@ -226,12 +228,6 @@ def _put(target: PostgresConnection, name: str, records: Mapping[str, Any]) -> N
     target.execute(target.sql["make_imported_collection"], {"name": name})
     rows = [{"name": name, "key": key, "doc": json.dumps(record)} for key, record in records.items()]
     target.executemany(target.sql["put_record"], rows)
-
-
-def _folder_id(folder: Path) -> str:
-    """What the database knows the folder by. Created if missing."""
-    path = folder / "database-id"
-    return _secret(path) or stored_secret(path)
 
 
 def _secret(path: Path) -> str | None:

@@ -140,7 +140,7 @@ class Server:
                 self._report_reached()
             return
 
-    def patiently(self, attempt: Callable[[], T], began: float | None = None) -> T:
+    def retry_lost(self, attempt: Callable[[], T], began: float | None = None) -> T:
         """Repeat an attempt as long as it raises `ConnectionLost`. Raises `Unavailable` after a while.
 
         `began` is when the caller began to wait, if that is earlier.
@@ -263,6 +263,6 @@ class ServerReaders(Readers[Link]):
 
     def use(self, opened: Link, work: Callable[[PostgresConnection], T], began: float) -> T:
         try:
-            return self._server.patiently(lambda: opened.use(work), began)
+            return self._server.retry_lost(lambda: opened.use(work), began)
         except psycopg.Error as error:
             raise self._server.unavailable(error) from error

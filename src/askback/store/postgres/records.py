@@ -324,7 +324,7 @@ class RowCollection(Generic[R]):
         server = self._shared.server
         try:
             with self._shared.connected() as link:
-                return server.patiently(lambda: link.use(self.load))
+                return server.retry_lost(lambda: link.use(self.load))
         except psycopg.Error as error:
             raise server.unavailable(error) from error
 
@@ -352,7 +352,7 @@ class RowCollection(Generic[R]):
         server, began = self._shared.server, time.monotonic()
         try:
             with self._shared.connected() as link:
-                before = server.patiently(lambda: link.use(self._begin))
+                before = server.retry_lost(lambda: link.use(self._begin))
                 records = dict(before.records)
                 try:
                     yield records
@@ -399,7 +399,7 @@ class RowCollection(Generic[R]):
         try:
             link.resume(lambda connection: self._write(connection, change))
         except ConnectionLost:
-            self._shared.server.patiently(lambda: link.use(lambda connection: self._repeat(connection, change)))
+            self._shared.server.retry_lost(lambda: link.use(lambda connection: self._repeat(connection, change)))
 
     def _repeat(self, connection: PostgresConnection, change: _Change) -> None:
         connection.execute("BEGIN")

@@ -81,7 +81,7 @@ class Connector(BaseAsyncConnector):
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(
-                self._thread, lambda: self._server.patiently(lambda: self._link.use(work))
+                self._thread, lambda: self._server.retry_lost(lambda: self._link.use(work))
             )
         except RuntimeError as error:
             if not is_temporary(error):

@@ -80,7 +80,7 @@ class Wake:
             await self._task
 
     async def _connect(self) -> PostgresConnection:
-        return await in_own_thread(lambda: self._server.patiently(self._listening), name="askback-store-listen")
+        return await in_own_thread(lambda: self._server.retry_lost(self._listening), name="askback-store-listen")
 
     def _listening(self) -> PostgresConnection:
         connection = self._server.connect()

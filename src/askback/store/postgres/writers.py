@@ -112,10 +112,10 @@ class Writers:
 class _OutcomeUnknown(Exception):
     """The connection was lost during COMMIT."""
 
-    def __init__(self, result: Any, mark: int) -> None:
-        super().__init__(mark)
+    def __init__(self, result: Any, number: int) -> None:
+        super().__init__(number)
         self.result = result
-        self.mark = mark
+        self.number = number
 
 
 class Transactions:
@@ -126,7 +126,7 @@ class Transactions:
         self._instance = name
         self._measure = measure
         self._writer = f"{name}-{secrets.token_hex(4)}"
-        self._marks = itertools.count(1)
+        self._numbers = itertools.count(1)
         self._link = Link(server, self._register)
 
     def perform(self, work: Work, began: float) -> Any:
@@ -134,7 +134,7 @@ class Transactions:
         collisions = 0
         while True:
             try:
-                return self._server.patiently(lambda: self._attempt(work), began)
+                return self._server.retry_lost(lambda: self._attempt(work), began)
             except _RACES:
                 collisions += 1
                 if collisions > _MAX_COLLISIONS:
@@ -148,20 +148,20 @@ class Transactions:
         try:
             return self._link.use(lambda connection: self._transaction(connection, work))
         except _OutcomeUnknown as unknown:
-            last = self._server.patiently(lambda: self._link.use(self._last_committed))
-            if last == unknown.mark:
+            last = self._server.retry_lost(lambda: self._link.use(self._last_committed))
+            if last == unknown.number:
                 return unknown.result
             raise ConnectionLost(psycopg.OperationalError("the connection was lost before COMMIT")) from unknown
 
     def _transaction(self, connection: PostgresConnection, work: Work) -> Any:
         began = time.monotonic()
-        mark = next(self._marks)
+        number = next(self._numbers)
         connection.execute("BEGIN")
         try:
             result = work(connection)
             notification = message(self._instance, result) if isinstance(result, Change) else None
             connection.execute(
-                connection.sql["finish_transaction"], {"writer": self._writer, "mark": mark, "text": notification}
+                connection.sql["finish_transaction"], {"writer": self._writer, "mark": number, "text": notification}
             )
         except BaseException:
             connection.roll_back()
@@ -171,12 +171,12 @@ class Transactions:
         except psycopg.Error as error:
             if not connection.is_lost_by(error):
                 raise
-            raise _OutcomeUnknown(result, mark) from error
+            raise _OutcomeUnknown(result, number) from error
         self._measure(time.monotonic() - began)
         return result
 
     def _last_committed(self, connection: PostgresConnection) -> int:
-        """The mark of the last transaction that was committed. Waits until the one that was lost is over."""
+        """The number of the last transaction that was committed. Waits until the one that was lost is over."""
         return int(connection.value(connection.sql["last_committed"], {"writer": self._writer}))
 
     def _register(self, connection: PostgresConnection) -> None:

@@ -89,7 +89,7 @@ _FRAGMENTS = "fragments.sql"
 class Dialect:
     """The statements of `statements/*.sql`, some of them replaced by those of the same name in the files of a database.
 
-    `{name}` in a statement stands for the fragment of that name in `fragments.sql`.
+    Within one folder a name is used once. `{name}` in a statement stands for the fragment of that name in `fragments.sql`.
     """
 
     def __init__(self, own: Traversable) -> None:
@@ -98,20 +98,31 @@ class Dialect:
 
     @cached_property
     def sql(self) -> dict[str, str]:
-        entries = [entry for folder in self._folders for entry in folder.iterdir() if entry.name.endswith(".sql")]
         fragments: dict[str, str] = {}
         statements: dict[str, str] = {}
-        for entry in entries:
-            (fragments if entry.name == _FRAGMENTS else statements).update(_named(entry))
+        for folder in self._folders:
+            own_fragments, own_statements = _named(folder)
+            fragments |= own_fragments
+            statements |= own_statements
         for fragment, text in fragments.items():
             statements = {name: sql.replace(f"{{{fragment}}}", text) for name, sql in statements.items()}
         return statements
 
 
-def _named(file: Traversable) -> dict[str, str]:
-    """The statements of a file, by the names in the comments before them."""
-    _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
-    return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+def _named(folder: Traversable) -> tuple[dict[str, str], dict[str, str]]:
+    """The fragments and the statements of a folder, by the names in the comments before them."""
+    fragments: dict[str, str] = {}
+    statements: dict[str, str] = {}
+    for file in folder.iterdir():
+        if not file.name.endswith(".sql"):
+            continue
+        found = fragments if file.name == _FRAGMENTS else statements
+        _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"{file.name}: the name {name!r} is used twice in this folder")
+            found[name] = _COMMENT.sub("", body).strip()
+    return fragments, statements
 
 
 def migrations(folder: Traversable) -> tuple[str, ...]:

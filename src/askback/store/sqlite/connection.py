@@ -91,7 +91,7 @@ def open_writer(path: Path, scripts: Sequence[str] | None = None) -> SqliteConne
         with errors.faults_of(path, connection):
             empty = _refuse_foreign(connection, path, len(scripts))
             _refuse_damaged(connection, path, empty=empty)
-            _patiently(lambda: connection.pragma("journal_mode", "wal"))
+            _retry_busy(lambda: connection.pragma("journal_mode", "wal"))
             _migrate(connection, scripts)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     except BaseException:
@@ -170,12 +170,12 @@ def _log_size(path: Path) -> int:
 
 def _refuse_foreign(connection: SqliteConnection, path: Path, known: int) -> bool:
     """Refuse a file that this version must not use, without reading its tables. Returns whether the file is empty."""
-    found = _patiently(lambda: int(connection.pragma("user_version")))
+    found = _retry_busy(lambda: int(connection.pragma("user_version")))
     empty = connection.execute("SELECT count(*) = 0 FROM sqlite_schema").get
-    mark = connection.pragma("application_id")
-    if mark == MOVED_ID:
+    application_id = connection.pragma("application_id")
+    if application_id == MOVED_ID:
         raise errors.moved(path)
-    if not empty and mark != APPLICATION_ID:
+    if not empty and application_id != APPLICATION_ID:
         raise errors.foreign(path)
     if found > known:
         raise errors.newer(path, found, known)
@@ -225,7 +225,7 @@ def _migrate(connection: SqliteConnection, scripts: Sequence[str]) -> None:
         raise
 
 
-def _patiently(attempt: Callable[[], T]) -> T:
+def _retry_busy(attempt: Callable[[], T]) -> T:
     """Retry while the file is busy: SQLite's own timeout does not apply while another program switches it to WAL."""
     give_up_at = time.monotonic() + PATIENCE_MS / 1000
     while True:

@@ -5,8 +5,8 @@ asks again; so a run has its question once.
 
 A call that is *held* waits for the answer, also while the run waits. It is only a shortcut: the run has its question like any
 other, and an answer that cannot be given to the call is the next message. A call that is *deferred* ends the turn without
-being made, and the engine makes it when it resumes. A mark beside the session, in the home, says so: it is saved, restored and
-copied with the session. The engine can write there as well; a mark that it forges only makes its next message the result of a
+being made, and the engine makes it when it resumes. An empty file beside the session, in the home, records it: it is saved, restored and
+copied with the session. The engine can write there as well; a file that it forges only makes its next message the result of a
 call.
 """
 
@@ -33,7 +33,7 @@ MAX_RESULT_BYTES = 6_000
 """Engines cut long results of tools. A longer answer is a message."""
 MAX_CALLS = 100
 """Calls that are read in a turn, those of the engine's hook included. Each costs time."""
-_DEFERRED_MARK = ".askback-deferred"
+_DEFERRED_FILE = ".askback-deferred"
 _NO_TURN = "No turn is open in which a question could be asked."
 _ONE_ONLY = (
     "This turn already has a question, and this one was not recorded. End your turn now. "
@@ -178,8 +178,8 @@ class AskTool:
         for call in self._calls:
             await call.gone.wait()
 
-    def park(self) -> None:
-        """Have the model end its turn: the answer will be its next message."""
+    def release_calls(self) -> None:
+        """Let the calls that wait return, so that the model ends its turn: the answer will be its next message."""
         self._may_hold = False
         for call in self._waiting:
             call.tell(True, RECORDED)
@@ -197,12 +197,12 @@ class AskTool:
 # Deferred calls.
 
 
-def mark_deferred(workspace: Workspace, *, deferred: bool) -> None:
-    """Mark at the end of a turn whether its call is deferred."""
+def record_deferred(workspace: Workspace, *, deferred: bool) -> None:
+    """Record at the end of a turn whether its call is deferred."""
     if deferred:
-        workspace.write_home({_DEFERRED_MARK: b""})
+        workspace.write_home({_DEFERRED_FILE: b""})
     else:
-        beneath.remove(workspace.root, f"{workspace.home.name}/{_DEFERRED_MARK}")
+        beneath.remove(workspace.root, f"{workspace.home.name}/{_DEFERRED_FILE}")
 
 
 def deferred_call(run: Run, engine: Engine, workspace: Workspace, prompt: str) -> DeferredCall | None:
@@ -212,9 +212,9 @@ def deferred_call(run: Run, engine: Engine, workspace: Workspace, prompt: str) -
     """
     if not engine.takes_ask_tool:
         return None
-    if not beneath.has_file(workspace.root, f"{workspace.home.name}/{_DEFERRED_MARK}"):
+    if not beneath.has_file(workspace.root, f"{workspace.home.name}/{_DEFERRED_FILE}"):
         # Perhaps something else is there, which nobody but the engine has put there.
-        mark_deferred(workspace, deferred=False)
+        record_deferred(workspace, deferred=False)
         return None
     by_result = run.next_turn.kind is TurnKind.REPLY and run.restarts == 0 and fits_result(prompt)
     return DeferredCall(answer=prompt if by_result else None)

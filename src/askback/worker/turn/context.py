@@ -25,12 +25,12 @@ from askback.core.outcomes import TurnOutcome, engine_failure
 from askback.core.runs import Mode, ProfileKind, Run
 from askback.engines.base import Engine, Probe
 from askback.process.child import OutputLimits, Spawner
-from askback.process.warm import WarmPool
 from askback.runs.secrets import RunSecrets
 from askback.skills.library import Library
 from askback.store.base import Store
 from askback.worker.claimed_run import ClaimedRun
 from askback.worker.machine import MachineHealth
+from askback.worker.warm_pool import WarmPool
 from askback.workspace.archives import RunArchives
 from askback.workspace.workdirs import Workdirs
 from askback.workspace.workspaces import Workspaces
@@ -152,10 +152,23 @@ class TurnContext:
 
     # Which processes may be kept warm.
 
-    def may_stay(self, run: Run, probe: Probe) -> bool:
-        """Whether the process of a resumable run that starts its session can be kept while the run waits."""
-        effort, seconds = run.options.effort or self.setups[run.engine].effort, self.warm_sec(run)
-        return _suits_warm_process(run) and self._obstacle(run.engine, probe, effort, seconds) is None
+    def warm_obstacle(self, engine: str, probe: Probe, run: Run | None = None) -> str | None:
+        """Why no process of this engine is kept warm for this run, or for any run without options; None if it is.
+
+        The process is one that starts a session. A prewarmed one must be one that may be kept warm afterwards.
+        """
+        setup = self.setups[engine]
+        effort = run.options.effort or setup.effort if run is not None else setup.effort
+        seconds = self.warm_sec(run) if run is not None else setup.warm_sec
+        if run is not None and not _suits_warm_process(run):
+            return "the run needs a new process for its turns"
+        if not can_be_warm(self.engines[engine], probe):
+            return "the installed version cannot be kept warm"
+        if effort and ProfileKind.STICKY_PROCESS not in probe.effort:
+            return "the installed version has no option for the effort of a resident process"
+        if not self.warm.on or seconds <= 0:
+            return "warm waits are off: see warm_sec and warm.max_processes"
+        return "limits.cpu_sec counts from the start of a process" if setup.resources.cpu_sec else None
 
     def may_take_prewarmed(self, run: Run) -> bool:
         """A quick look. What decides is the comparison of both launches when the process is taken."""
@@ -164,24 +177,10 @@ class TurnContext:
         plain = same and not run.env_names and not run.skill.uploaded
         return plain and _suits_warm_process(run) and self.warm_sec(run) > 0
 
-    def prewarm_obstacle(self, engine: str, probe: Probe) -> str | None:
-        """Why no process of this engine is prewarmed: it must be one that may be kept warm afterwards."""
-        setup = self.setups[engine]
-        return self._obstacle(engine, probe, setup.effort, setup.warm_sec)
-
     def warm_sec(self, run: Run) -> float:
         """How long the process of this run may be kept while the run waits: what it asks for, at most what is allowed."""
         allowed, own = self.setups[run.engine].warm_sec, run.options.warm_sec
         return allowed if own is None else min(own, allowed)
-
-    def _obstacle(self, engine: str, probe: Probe, effort: str | None, seconds: float) -> str | None:
-        if not can_be_warm(self.engines[engine], probe):
-            return "the installed version cannot be kept warm"
-        if effort and ProfileKind.STICKY_PROCESS not in probe.effort:
-            return "the installed version has no option for the effort of a resident process"
-        if not self.warm.on or seconds <= 0:
-            return "warm waits are off: see warm_sec and warm.max_processes"
-        return "limits.cpu_sec counts from the start of a process" if self.setups[engine].resources.cpu_sec else None
 
 
 def _suits_warm_process(run: Run) -> bool:

@@ -4,7 +4,7 @@ A turn takes these steps: prepare the run's files, get a process, instruct and o
 left, and return the signal that ends it.
 
 A resumable run gets a new process for every turn, which ends with the turn, unless it is kept warm for the next one. Its
-first process may have been started in advance. A sticky run has one resident process from its first turn to its end, also
+first process may have been started in advance. A sticky run has one process from its first turn to its end, also
 while it waits. In all cases a turn is over, and a run final, only when every process that should have ended has ended.
 """
 
@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ from askback.process.child import NotFrozen
 from askback.store.base import move
 from askback.worker.claimed_run import ClaimedRun, StopReason
 from askback.worker.machine import REASONS
-from askback.worker.turn.ask_tool import mark_deferred
+from askback.worker.turn.ask_tool import record_deferred
 from askback.worker.turn.context import CannotStart, Stopped, TurnContext
 from askback.worker.turn.files import (
     SessionGone,
@@ -59,16 +59,31 @@ log = logging.getLogger(__name__)
 
 _SETTLE_SEC = 0.05
 """Some engines still tidy up for a moment after their turn."""
-_WARM_LOST = "the process that was kept for it had ended"
-_UNRESPONSIVE = "the process that was kept for it did not respond"
-_CALL_NOT_MADE = "the engine did not take the answer to the call that it had deferred"
-_KEEPER_KILLED = "the keeper of the engine's process was killed"
-_LEASE_OVER = "its program was suspended, or could not reach the database in time"
 
 T = TypeVar("T")
 TurnSignal = TurnEnded | TurnLost | ProcessTreeEnded
-TurnResult = Completed | TurnFailed
+EngineResult = Completed | TurnFailed
 """What the engine's own output says of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Why a turn has no result of its engine, and is repeated. `counted`: as a restart of the run."""
+
+    why: str
+    counted: bool = True
+
+
+_STOPPED = Interruption("its program was stopped", counted=False)
+_WARM_ENDED = Interruption("the process that was kept for it had ended")
+_UNRESPONSIVE = Interruption("the process that was kept for it did not respond", counted=False)
+"""Not counted: the next process is a new one, for which this cannot happen again."""
+_CALL_NOT_MADE = Interruption("the engine did not take the answer to the call that it had deferred")
+_KEEPER_KILLED = Interruption("the keeper of the engine's process was killed")
+"""Counted: the engine may have killed it."""
+_LEASE_OVER = Interruption("its program was suspended, or could not reach the database in time", counted=False)
+"""Not counted: this is no fault of the run. If another instance has taken it over, it refuses this."""
+_FILES_UNAVAILABLE = Interruption(REASONS[RefusalCode.FILES_UNAVAILABLE], counted=False)
 
 
 class Prewarmed(Protocol):
@@ -80,8 +95,8 @@ class Prewarmed(Protocol):
     async def end(self) -> None: ...
 
 
-class ResidentProcessGone(Exception):
-    """The resident process of a sticky run has ended; `error` says why, if it exceeded a limit."""
+class StickyProcessGone(Exception):
+    """The process of a sticky run has ended; `error` says why, if it exceeded a limit."""
 
     def __init__(self, error: RunError | None = None) -> None:
         super().__init__()
@@ -143,7 +158,7 @@ class RunExecutor:
         try:
             process = await self._get_process(run)
             observer = await process.begin_turn(self._context, run, self._claim, feed)
-        except (CannotStart, ResidentProcessGone, Stopped, Unfit, Unreachable) as reason:
+        except (CannotStart, StickyProcessGone, Stopped, Unfit, Unreachable) as reason:
             await self.end()
             return self._not_begun(run, reason)
         result = await self._instruct_and_observe(run, process, observer, feed)
@@ -157,12 +172,12 @@ class RunExecutor:
     async def _get_process(self, run: Run) -> EngineProcess:
         """Prepare the run's files and return the process for its turn: the one that has stayed, the prewarmed one, or a new one.
 
-        Raises `CannotStart`, `Unfit`, `ResidentProcessGone`, `Stopped` or `Unreachable` if the turn cannot begin.
+        Raises `CannotStart`, `Unfit`, `StickyProcessGone`, `Stopped` or `Unreachable` if the turn cannot begin.
         """
         if self._process is not None:
             self._check_usable(run, self._process)
-        elif run.needs_resident_process:
-            raise ResidentProcessGone
+        elif run.bound_to_process:
+            raise StickyProcessGone
         if self._process is None and self._prewarmed is None:
             await restore(self._context, run, self._claim)
         else:
@@ -178,7 +193,7 @@ class RunExecutor:
     def _check_usable(self, run: Run, process: EngineProcess) -> None:
         """Raise if the process that has stayed cannot execute the turn."""
         if run.sticky and process.child.has_exited:
-            raise ResidentProcessGone(_limit_error(run, process))
+            raise StickyProcessGone(_limit_error(run, process))
         if not run.sticky and (not process.keepable or process.child.is_stopped):
             raise Unfit("it has ended or is suspended")
 
@@ -190,32 +205,32 @@ class RunExecutor:
         return process
 
     def _not_begun(
-        self, run: Run, reason: CannotStart | ResidentProcessGone | Stopped | Unfit | Unreachable
+        self, run: Run, reason: CannotStart | StickyProcessGone | Stopped | Unfit | Unreachable
     ) -> TurnSignal:
         """How a turn ends of which nothing has happened: the run fails, or the turn goes back to the queue."""
         epoch, at = run.epoch, self._context.clock()
         match reason:
             case CannotStart(outcome=outcome):
-                kept = None if isinstance(reason, SessionGone) else run.kept
-                return TurnEnded(epoch=epoch, outcome=outcome, at=at, kept=kept)
-            case ResidentProcessGone(error=RunError() as error):
-                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=at, kept=run.kept)
-            case ResidentProcessGone():
+                key = None if isinstance(reason, SessionGone) else run.kept
+                return TurnEnded(epoch=epoch, outcome=outcome, at=at, archive_key=key)
+            case StickyProcessGone(error=RunError() as error):
+                return TurnEnded(epoch=epoch, outcome=TurnError(error=error), at=at, archive_key=run.kept)
+            case StickyProcessGone():
                 return TurnLost(epoch=epoch, at=at)
             case Unfit():
                 log.info("a process that was ready is not used: %s", reason, extra={"run": run.id})
-                return TurnLost(epoch=epoch, at=at, counted=False, why=_WARM_LOST)
+                return TurnLost(epoch=epoch, at=at, counted=False, why=_WARM_ENDED.why)
             case Unreachable():
                 return self._put_back(run)
             case Stopped():
-                return self._stopped(run)
+                return self._lost(run, _STOPPED)
 
     # Instructing and observing it.
 
     async def _instruct_and_observe(
         self, run: Run, process: EngineProcess, observer: TurnObserver, feed: EventFeed
-    ) -> TurnResult | None:
-        """Have the process execute the turn, and store its events. None: it was stopped, or its process was lost."""
+    ) -> EngineResult | Interruption:
+        """Have the process execute the turn, and store its events."""
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
             result = await self._result(run, process, observer)
@@ -224,35 +239,27 @@ class RunExecutor:
             feed.close()
         return result
 
-    async def _result(self, run: Run, process: EngineProcess, observer: TurnObserver) -> TurnResult | None:
+    async def _result(self, run: Run, process: EngineProcess, observer: TurnObserver) -> EngineResult | Interruption:
         if run.process != process.child.identity:
             signal = ProcessStarted(epoch=run.epoch, process=process.child.identity, at=self._context.clock())
             observer.run = await move(self._context.store, run.id, signal, seen=run)
         if process.life is None:
             process.life = self._group.create_task(process.live())
-        ended = await self._until_over(run, process, observer, process.life)
-        read: Callable[[], TurnResult]
-        if ended is not None:
-            if process.was_ready_for(run) and process.ask_tool.question is None and _ended_by_itself(process, ended):
-                # The turn is repeated in a new process, as if this one had never been kept warm.
-                return None
-            read = partial(process.reader.finish, ended)
-        elif process.conversation is not None and observer.turn_over.is_set():
-            read = process.conversation.outcome
-        else:
-            return None
+        read = await self._until_over(run, process, observer, process.life)
+        if isinstance(read, Interruption):
+            return read
         async with process.reader_lock:
             result = await self._context.parsing.run(read, observer.printed)
         if process.ask_tool.has_answer_left:
-            return None
+            return _CALL_NOT_MADE
         if isinstance(result, Completed):
             await observer.take_end(result)
         return result
 
     async def _until_over(
         self, run: Run, process: EngineProcess, observer: TurnObserver, life: asyncio.Task[int]
-    ) -> Exit | None:
-        """Wait until the turn is over. Returns an `Exit` if the process has ended, unless it was stopped or lost."""
+    ) -> Callable[[], EngineResult] | Interruption:
+        """Wait until the turn is over. Returns what reads its result from the engine's output."""
         waits = (
             partial(converse, run, process, observer),
             self._claim.wait_stopped,
@@ -267,33 +274,43 @@ class RunExecutor:
             )
             for sign in signs:
                 sign.cancel()
-        if process.conversation is not None and observer.turn_over.is_set() and not observer.strayed.is_set():
-            return None
+        conversation = process.conversation
+        if conversation is not None and observer.turn_over.is_set() and not observer.strayed.is_set():
+            return conversation.outcome
         if life not in done:
             if not done and not observer.printed and process.was_ready_for(run):
                 process.unresponsive = True
             await process.kill()
         code = await life
-        if process.child.lost or (self._claim.stop_reason is not None and life not in done):
-            return None
-        return Exit(code=code, timed_out=not done, over_limit=process.child.over_limit.is_set())
+        stopped = self._claim.stop_reason is not None and life not in done
+        if process.child.keeper_lost or stopped:
+            if conversation is not None and observer.turn_over.is_set():
+                return conversation.outcome
+            if not process.child.keeper_lost:
+                return _STOPPED
+            return _LEASE_OVER if process.child.expired else _KEEPER_KILLED
+        ended = Exit(code=code, timed_out=not done, over_limit=process.child.over_limit.is_set())
+        if process.was_ready_for(run) and process.ask_tool.question is None and _ended_by_itself(process, ended):
+            # The turn is repeated in a new process, as if this one had never been kept warm.
+            return _UNRESPONSIVE if process.unresponsive else _WARM_ENDED
+        return partial(process.reader.finish, ended)
 
     # The verdict.
 
     async def _conclude(
-        self, run: Run, process: EngineProcess, observer: TurnObserver, result: TurnResult | None
+        self, run: Run, process: EngineProcess, observer: TurnObserver, result: EngineResult | Interruption
     ) -> TurnSignal:
         """How the turn ended. A process that the run no longer needs is ended first."""
-        if self._claim.canceled or result is None or not await self._may_stay(run, process):
+        if self._claim.canceled or isinstance(result, Interruption) or not await self._may_stay(run, process):
             await self.end()
-        error = _limit_error(run, process)
+        if self._claim.canceled:
+            return ProcessTreeEnded(epoch=run.epoch, at=self._context.clock())
         outcome: TurnOutcome
-        if self._claim.canceled or (error is None and result is None):
-            return self._interrupted(run, process)
-        if error is not None:
+        if (error := _limit_error(run, process)) is not None:
             outcome = TurnError(error=error)
+        elif isinstance(result, Interruption):
+            return self._lost(run, result)
         else:
-            assert result is not None
             outcome = await verdict(
                 self._context.parsing,
                 run,
@@ -320,32 +337,19 @@ class RunExecutor:
             return True
         return process.conversation is not None and process.usable and await process.sign_in_is_current()
 
-    def _interrupted(self, run: Run, process: EngineProcess) -> TurnSignal:
-        """How a turn ends that was stopped, or whose process was lost."""
-        if process.ask_tool.has_answer_left and not process.child.lost:
-            return self._stopped(run, _CALL_NOT_MADE)
-        if process.child.expired:
-            # Not counted: this is no fault of the run. If another instance has taken it over, it refuses this.
-            return self._stopped(run, _LEASE_OVER, counted=False)
-        if process.child.lost or not process.continued:
-            return self._stopped(run)
-        if process.unresponsive and self._claim.stop_reason is None:
-            # Not counted: the next process is a new one, for which this cannot happen again.
-            return self._stopped(run, _UNRESPONSIVE, counted=False)
-        return self._stopped(run, _WARM_LOST)
-
-    def _stopped(self, run: Run, why: str = _KEEPER_KILLED, *, counted: bool = True) -> TurnSignal:
-        """A planned stop does not count as a restart. A killed keeper does: the engine may have killed it."""
+    def _lost(self, run: Run, interruption: Interruption) -> TurnSignal:
+        """The turn is repeated, unless the run was canceled. A planned stop never counts as a restart."""
         at = self._context.clock()
         if self._claim.canceled:
             return ProcessTreeEnded(epoch=run.epoch, at=at)
-        return TurnLost(epoch=run.epoch, at=at, counted=counted and self._claim.stop_reason is None, why=why)
+        counted = interruption.counted and self._claim.stop_reason is None
+        return TurnLost(epoch=run.epoch, at=at, counted=counted, why=interruption.why)
 
     def _put_back(self, run: Run) -> TurnSignal:
         """The turn is executed again: the file store could not be used before it, or to store what it left."""
         if self._claim.stop_reason is None:
             self._context.machine.files_failed("the file store cannot be used")
-        return self._stopped(run, REASONS[RefusalCode.FILES_UNAVAILABLE], counted=False)
+        return self._lost(run, _FILES_UNAVAILABLE)
 
     # Saving what the turn left.
 
@@ -354,12 +358,12 @@ class RunExecutor:
         run: Run,
         process: EngineProcess,
         observer: TurnObserver,
-        result: TurnResult | None,
+        result: EngineResult | Interruption,
         signal: TurnEnded | ProcessTreeEnded,
     ) -> TurnSignal:
         deferred = isinstance(result, Completed) and result.deferred and process.ask_tool.question is not None
         await asyncio.to_thread(_check_folder, process)
-        await asyncio.to_thread(mark_deferred, process.prepared.workspace, deferred=deferred)
+        await asyncio.to_thread(record_deferred, process.prepared.workspace, deferred=deferred)
         over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
         saved = await self._while_frozen(run, lambda: self._store_files(run, process, signal, over=over))
         return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
@@ -397,14 +401,14 @@ class RunExecutor:
                 log.error("the files of a canceled turn are not stored", extra={"run": run.id})
             signal = replace(signal, warnings=(*signal.warnings, *warnings))
             if run.sticky and not over:
-                # No other machine needs the files of a resident process.
+                # No other machine needs the files of a sticky run.
                 return signal
             return await store_archive(self._context, run, signal, self._claim, over=over, end_process=self.end)
         except (Stopped, Unreachable):
             await self.end()
             return self._put_back(run)
 
-    # A wait with a resident process.
+    # A wait of a sticky run.
 
     async def hold(self, run: Run) -> Run | ProcessLost | ProcessTreeEnded:
         """Keep the process of a waiting run. Returns the run once it no longer waits, or how its process ended."""

@@ -120,7 +120,7 @@ async def continue_live(context: TurnContext, run: Run) -> None:
 async def fetch(context: TurnContext, run: Run, claim: ClaimedRun) -> None:
     """Fetch what else the turn needs and this machine does not have: inputs, files of an answer, the skill.
 
-    Raises `Unreachable` or `Stopped`. A turn of a resident process waits, for no other process can execute it.
+    Raises `Unreachable` or `Stopped`. A turn of a sticky run waits: no other process can execute it.
     """
     workspace, library = context.workspaces.of(run.id), context.library
     if workspace.objects is None:
@@ -133,9 +133,8 @@ async def fetch(context: TurnContext, run: Run, claim: ClaimedRun) -> None:
         else:
             library.package(run.skill.digest)
 
-    resident = run.needs_resident_process
     in_thread = partial(context.pools.turns.run, work)
-    await when_available(context, run, claim, "fetched", in_thread, gives_up=lambda: not resident)
+    await when_available(context, run, claim, "fetched", in_thread, gives_up=lambda: not run.bound_to_process)
 
 
 # After a turn.
@@ -209,9 +208,9 @@ async def store_archive(
             return await store()
         except NotArchived as problem:
             warning = RunWarning(code=WarningCode.FILES_NOT_KEPT, message=str(problem))
-            return replace(signal, kept=problem.key, warnings=(*signal.warnings, warning))
+            return replace(signal, archive_key=problem.key, warnings=(*signal.warnings, warning))
         OUTAGES.over(log, RefusalCode.FILES_UNAVAILABLE, FILES_WORK)
-        return replace(signal, kept=key)
+        return replace(signal, archive_key=key)
 
     try:
         return await when_available(
@@ -220,4 +219,4 @@ async def store_archive(
     except Stopped:
         if not claim.canceled:
             raise
-        return replace(signal, kept=run.kept)
+        return replace(signal, archive_key=run.kept)

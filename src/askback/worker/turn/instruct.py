@@ -52,7 +52,7 @@ async def _instruct(process: EngineProcess, observer: TurnObserver) -> bool:
             async with process.reader_lock:
                 conversation.proceed()
             return await process.ask_tool.answer(instructions.prompt)
-        process.ask_tool.park()
+        process.ask_tool.release_calls()
         # Until the engine has ended the turn that was paused. The time limit of the turn ends this as well.
         while True:
             if not conversation.is_paused:
@@ -72,7 +72,7 @@ async def after_question(run: Run, process: EngineProcess, observer: TurnObserve
     await process.ask_tool.put.wait()
     if await _pause(run, process, observer):
         return
-    process.ask_tool.park()
+    process.ask_tool.release_calls()
     await (asyncio.Event().wait() if run.sticky else asyncio.sleep(PARTING_SEC))
 
 

@@ -14,7 +14,7 @@ from askback.core.errors import ErrorCode, RunError
 from askback.core.interactions import AnsweredBy
 from askback.core.outcomes import TurnError, engine_failure
 from askback.core.run_env import secrets_in
-from askback.core.runs import Run, RunRequest, TurnKind
+from askback.core.runs import Mode, ProfileKind, Run, RunRequest, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, Turn
 from askback.fs.walk import TreeTooLarge
 from askback.process.ask_socket import ask_tool_command
@@ -190,13 +190,26 @@ def _prepare_files(
         _begin_turn(run, setup, workspace, checkpoint)
         sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
-        turn = _turn(run, engine, setup, package, probe, instructions, workspace)
+        plain = plain_turn(engine, setup, probe, workspace, run.mode)
         deferred = deferred_call(run, engine, workspace, instructions.prompt)
-        answered = deferred is not None and deferred.answer is not None
-        # A call that is deferred can only be answered with the tool, also if it was switched off since.
-        ask_tool = turn.ask_tool if deferred is None else ask_tool_command(workspace.tmp)
-        turn = replace(turn, env={**turn.env, **env}, may_ask=run.sticky, ask_tool=ask_tool, deferred=answered)
-        resident = run.sticky or context.may_stay(run, probe)
+        turn = replace(
+            plain,
+            prompt=instructions.prompt,
+            attempt_number=run.attempt_number,
+            cwd=str(workspace.engine_cwd(run.workdir)),
+            users_cwd=run.workdir is not None,
+            skill_dir=skill_dir(run, workspace),
+            handle=run.handle,
+            model=run.options.model or setup.model,
+            effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
+            may_ask=run.sticky,
+            # A call that is deferred can only be answered with the tool, also if it was switched off since.
+            ask_tool=plain.ask_tool if deferred is None else ask_tool_command(workspace.tmp),
+            output_schema=package.output_schema,
+            env={**plain.env, **env},
+            deferred=deferred is not None and deferred.answer is not None,
+        )
+        resident = run.sticky or context.warm_obstacle(run.engine, probe, run) is None
         launch = launch_of(engine, turn, resident=resident)
         prepared = PreparedTurn(
             package=package,
@@ -278,30 +291,21 @@ def _opened(workspace: Workspace, sealed_env: _SealedEnv | None) -> dict[str, st
         raise CannotStart(engine_failure(ErrorCode.INTERNAL_ERROR, message)) from None
 
 
-def _turn(
-    run: Run,
-    engine: Engine,
-    setup: EngineSetup,
-    package: SkillPackage,
-    probe: Probe,
-    instructions: Instructions,
-    workspace: Workspace,
-) -> Turn:
+def plain_turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace, mode: Mode) -> Turn:
+    """The first turn of a resumable run without options, in the folders of the run."""
     return Turn(
-        prompt=instructions.prompt,
-        mode=run.mode,
-        attempt_number=run.attempt_number,
+        prompt="",
+        mode=mode,
+        attempt_number=1,
         command=setup.command,
-        cwd=str(workspace.engine_cwd(run.workdir)),
-        users_cwd=run.workdir is not None,
+        cwd=str(workspace.cwd),
         home=str(workspace.home),
-        skill_dir=skill_dir(run, workspace),
+        skill_dir=SKILL_DIR,
         probe=probe,
-        handle=run.handle,
-        model=run.options.model or setup.model,
-        effort=(run.options.effort or setup.effort) if run.process_profile in probe.effort else None,
-        ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, run.mode) else (),
-        output_schema=package.output_schema,
+        model=setup.model,
+        effort=setup.effort if ProfileKind.RESUMABLE in probe.effort else None,
+        may_ask=False,
+        ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, mode) else (),
         extra_args=setup.extra_args,
         env=setup.env,
         credentials=workspace.present_in_home(engine.credentials),

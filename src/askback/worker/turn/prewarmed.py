@@ -16,15 +16,23 @@ from functools import partial
 from pathlib import Path
 
 from askback.catalog.probes import EngineSetup, home_files, identity_of, program_path
-from askback.core.runs import Mode, ProfileKind, Run
-from askback.engines.base import Engine, Launch, Probe, Turn
-from askback.process.ask_socket import ask_tool_command
+from askback.core.runs import Mode, Run
+from askback.engines.base import Engine, Launch
 from askback.process.child import Child, SpawnRequest
 from askback.process.locks import FileLock
-from askback.worker.turn.ask_tool import AskTool, has_ask_tool
+from askback.worker.turn.ask_tool import AskTool
 from askback.worker.turn.context import TurnContext
 from askback.worker.turn.observe import RawOutput
-from askback.worker.turn.prepare import PreparedTurn, Started, Unfit, copy_sign_in, launch_of, prepare, turn_name
+from askback.worker.turn.prepare import (
+    PreparedTurn,
+    Started,
+    Unfit,
+    copy_sign_in,
+    launch_of,
+    plain_turn,
+    prepare,
+    turn_name,
+)
 from askback.worker.turn.process import (
     GRACE_SEC,
     EngineProcess,
@@ -34,7 +42,6 @@ from askback.worker.turn.process import (
     private_request,
     spawn_request,
 )
-from askback.workspace.layout import SKILL_DIR, Workspace
 from askback.workspace.sign_ins import SignInCopies
 from askback.workspace.workspaces import FreshFolders
 
@@ -154,7 +161,7 @@ async def start_prewarmed(
     installed = await context.probes.find(engine, setup)
     if installed is None:
         raise CannotPrewarm(f"{setup.command[0]} is not installed")
-    if (problem := context.prewarm_obstacle(name, installed.probe)) is not None:
+    if (problem := context.warm_obstacle(name, installed.probe)) is not None:
         raise CannotPrewarm(problem)
     async with AsyncExitStack() as unless_started:
         blueprint = await asyncio.to_thread(blueprint_of, engine, setup)
@@ -165,7 +172,7 @@ async def start_prewarmed(
         unless_started.callback(context.workspaces.forget_sign_in, run_id)
         copies = await asyncio.to_thread(copy_sign_in, context, engine, setup, workspace)
         unless_started.push_async_callback(merge_sign_in, run_id, copies)
-        turn = _turn(engine, setup, installed.probe, workspace)
+        turn = plain_turn(engine, setup, installed.probe, workspace, Mode.INTERACTIVE)
         launch = launch_of(engine, turn, resident=True)
         await asyncio.to_thread(workspace.write_home, home_files(launch, setup.home))
         await asyncio.to_thread(workspace.write_work, launch.work_files)
@@ -187,27 +194,6 @@ async def start_prewarmed(
         sign_in_copies=copies,
         ask_tool=ask_tool,
         on_use=on_use,
-    )
-
-
-def _turn(engine: Engine, setup: EngineSetup, probe: Probe, workspace: Workspace) -> Turn:
-    """The first turn of an interactive run without options."""
-    return Turn(
-        prompt="",
-        mode=Mode.INTERACTIVE,
-        attempt_number=1,
-        command=setup.command,
-        cwd=str(workspace.cwd),
-        home=str(workspace.home),
-        skill_dir=SKILL_DIR,
-        probe=probe,
-        model=setup.model,
-        effort=setup.effort if ProfileKind.RESUMABLE in probe.effort else None,
-        may_ask=False,
-        ask_tool=ask_tool_command(workspace.tmp) if has_ask_tool(engine, setup, Mode.INTERACTIVE) else (),
-        extra_args=setup.extra_args,
-        env=setup.env,
-        credentials=workspace.present_in_home(engine.credentials),
     )
 
 

@@ -163,7 +163,7 @@ class Closing:
             changes.close()
 
     async def _changed(self, changes: Changes, at_most_sec: float | None) -> Sequence[str]:
-        """The runs that have changed; none if the time is over."""
+        """Wait for changed runs. Returns none if the time is over."""
         try:
             async with asyncio.timeout(at_most_sec):
                 return tuple(await changes.wait())

@@ -3,7 +3,8 @@
 Prewarmed processes are in the same pool, each under the id of a run that does not exist yet. They are the first to go.
 Nothing depends on a warm process: it may be dropped at any moment, and its run then resumes in a new process. A process
 belongs to the pool, or to the worker that took it, or it is being ended; never to two of them. The pool knows ids and
-sizes. The task that parked a process ends it.
+sizes. The task that parked a process ends it: see `worker.warm`. Which processes may be parked is decided in one place,
+`warm_obstacle` of the context of the turns.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from askback.core.errors import is_temporary
-from askback.core.runs import Run
 from askback.process.guardian import usage
+from askback.worker.claimed_run import ClaimedRun, Parked
 
 log = logging.getLogger(__name__)
 
@@ -50,34 +51,6 @@ class WarmLimits:
     memory_bytes: int = 0
     free_bytes: int = 0
     """If less memory than this is free, warm processes are dropped."""
-
-
-class Parked:
-    """One warm process. `settled` is set when it is either taken for good (`claimed`) or to be ended.
-
-    `prewarmed`: the engine of a process that has had no run yet.
-    """
-
-    def __init__(self, run_id: str, pid: int, prewarmed: str | None = None) -> None:
-        self.run_id = run_id
-        self.pid = pid
-        self.prewarmed = prewarmed
-        self.reserved = False
-        """Whether a run that is being submitted, or is queued, has the id of this prewarmed process."""
-        self.memory_bytes = 0
-        self.claimed: Run | None = None
-        """The run as the worker claimed it: its next turn is executed in this process."""
-        self.settled = asyncio.Event()
-        self.gone = asyncio.Event()
-        """Set when the process has ended, or continues with its run."""
-
-    def resume(self, claimed: Run) -> bool:
-        """Continue with the claimed run. False if the process has ended in the meantime."""
-        if self.gone.is_set() or self.settled.is_set():
-            return False
-        self.claimed = claimed
-        self.settled.set()
-        return True
 
 
 class WarmPool:
@@ -115,13 +88,13 @@ class WarmPool:
 
     # Parking and taking.
 
-    def park(self, run_id: str, pid: int) -> Parked | None:
-        """Park a process; the oldest one makes room. None if none may stay, or memory is short."""
+    def park(self, claim: ClaimedRun, pid: int) -> Parked | None:
+        """Park the process of a claimed run that waits; the oldest one makes room. None if none may stay, or memory is short."""
         if not self.on or self._is_short():
             return None
         while len(self._parked) >= self.limits.processes:
             self.drop_oldest(DropReason.ROOM)
-        parked = self._parked[run_id] = Parked(run_id, pid)
+        parked = self._parked[claim.run.id] = Parked(claim.run.id, pid, claim=claim)
         self._some.set()
         return parked
 
