@@ -4,6 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 REQUESTS ?= 100000
+N ?= 20
 KILLS ?= 1000
 FLEET_KILLS ?= 200
 # Processes that run the tests. Most tests wait for other programs now and then: one more than two cores keeps both busy.
@@ -28,7 +29,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test long postgres storm storm-fleet upgrade-check nightly engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test long postgres storm storm-fleet upgrade-check nightly flaky engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +62,9 @@ nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle s
 	@ASKBACK_TEST_REQUESTS=$(REQUESTS) $(BIN)/pytest -n 2 tests/http/test_http_fuzz.py $(ARGS)
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep --timeout 0 $(ARGS)
 	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
+
+flaky: $(VENV)/.dev $(SYSTEM) ## run ARGS='tests/… -k …' N times on a busy machine, without reruns, and count the failures of each test
+	@$(BIN)/python tools/flaky.py --rounds $(N) -n $(TESTERS) $(ARGS)
 
 engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a scratch folder, and run the tests of the real engines with them
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
