@@ -370,8 +370,12 @@ def test_the_end_of_input_leaves_the_run_waiting_and_says_how_to_go_on(tmp_path:
 
 
 def test_a_live_line_says_what_is_going_on(tmp_path: Path) -> None:
-    tool = {"tool": {"name": "search", "detail": "for paint", "sleep_sec": 0.3}}
-    with sit_down(World(tmp_path), [{"say": "Let me see."}, tool, {"finish": {"colour": "red"}}]) as terminal:
+    gate = tmp_path / "gate"
+    tool = {"tool": {"name": "search", "detail": "for paint", "ends": False}}
+    steps = [{"say": "Let me see."}, tool, {"wait_for": str(gate)}, {"finish": {"colour": "red"}}]
+    with sit_down(World(tmp_path), steps) as terminal:
+        terminal.expect("s · search for paint")
+        gate.touch()
         ran = terminal.ended()
     assert b"\x1b[2K" in terminal.raw
     assert re.search(r"turn 1 · \d+ s · search for paint", ran.stderr)
