@@ -108,3 +108,14 @@ def test_a_folder_that_cannot_be_entered_is_as_if_it_were_not_there() -> None:
     hide = deny_list(homes=[], private=[])
     assert siblings(hide, Path("/proc/1/root-of-nobody/bin/agent")) == set()
     assert not hide.may_show(Path("/proc/self/fd/nothing/at/all"))
+
+
+def test_a_file_that_is_removed_during_the_search_hides_no_other(tmp_path: Path) -> None:
+    files = {tmp_path / str(number) for number in range(20)}
+    for file in files:
+        file.touch(mode=0o600)
+    search = closed_to_others(tmp_path, 1)
+    first = next(search)
+    removed = min(files - {first})
+    removed.unlink()
+    assert {first, *search} == files - {removed}

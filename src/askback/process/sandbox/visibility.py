@@ -135,7 +135,11 @@ def closed_to_others(folder: Path, depth: int) -> Iterator[Path]:
     """Files that we can read and other users of this machine cannot: keys, passwords, settings with tokens."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            mode = entry.stat(follow_symlinks=False).st_mode
+            try:
+                mode = entry.stat(follow_symlinks=False).st_mode
+            except FileNotFoundError:
+                # Removed meanwhile. The entries after it still count.
+                continue
             path = Path(entry.path)
             if stat.S_ISDIR(mode):
                 if not mode & stat.S_IXOTH:
