@@ -240,7 +240,11 @@ class Fleet:
         return "token_slots" if has_its_share(shares, token, engine, in_all, of_engine) else reason
 
     def _engine_reason(self, engine: str) -> str:
-        reasons = {_reason(each.offer, engine) for each in self.others if engine in each.offer.engines}
+        reasons = {
+            "slots" if offer.free <= 0 else "engine_slots" if offer.engines[engine].is_full else "starting"
+            for offer in (each.offer for each in self.others)
+            if engine in offer.engines
+        }
         if self._slots is not None and self._slots.offers(engine):
             reasons.add(self._slots.reason(engine))
         if any(engine in each.offer.engines for each in self.workers if each.state is WorkerState.UNREADY):
@@ -255,9 +259,3 @@ def engine_slots(offers: Iterable[Offer]) -> dict[str, int]:
         for name, engine in offer.engines.items():
             found[name] += offer.slots if engine.slots is None else min(offer.slots, engine.slots)
     return dict(found)
-
-
-def _reason(offer: Offer, engine: str) -> str:
-    if offer.free <= 0:
-        return "slots"
-    return "engine_slots" if offer.engines[engine].is_full else "starting"

@@ -288,12 +288,7 @@ def _copy_range(source: int, target: int, begin: int, end: int, checkpoint: Call
         except OSError as error:
             if error.errno not in _CANNOT:
                 raise
-            count = _copy_through(source, target, at, min(end - at, _CLONE_CHUNK))
+            count = os.pwrite(target, os.pread(source, min(end - at, 1 << 20), at), at)
         if count == 0:
             return
         at += count
-
-
-def _copy_through(source: int, target: int, at: int, count: int) -> int:
-    """As `os.copy_file_range`, through user space."""
-    return os.pwrite(target, os.pread(source, min(count, 1 << 20), at), at)

@@ -106,8 +106,7 @@ def in_repository(folder: Path) -> bool:
 def identities(folder: Path, checkpoint: Callable[[], None] = lambda: None) -> dict[str, tuple[int, int]]:
     """The repositories in a folder by their printable paths, to tell later which of them are new or were replaced."""
     found = sorted(_found(folder, checkpoint).items())
-    return {_printable(path): (status.st_dev, status.st_ino) for path, status in found}
-
-
-def _printable(path: str) -> str:
-    return os.fsencode(path or ".").decode("utf-8", "backslashreplace")
+    return {
+        os.fsencode(path or ".").decode("utf-8", "backslashreplace"): (status.st_dev, status.st_ino)
+        for path, status in found
+    }

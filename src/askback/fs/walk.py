@@ -271,8 +271,8 @@ class Tree:
         pending, count = [(path, listed or self.listed[path])], _Count(self._bounds)
         while pending:
             at, status = pending.pop()
-            if not remember:
-                self._forget_all_but_above(at)
+            while not remember and not _is_within(at, next(reversed(self.listed))):
+                self.listed.popitem()
             try:
                 folder = Folder(at, self.enter(at, status), count)
             except OSError as error:
@@ -337,10 +337,6 @@ class Tree:
     def close(self) -> None:
         while self._trail:
             os.close(self._trail.pop()[1])
-
-    def _forget_all_but_above(self, path: str) -> None:
-        while not _is_within(path, next(reversed(self.listed))):
-            self.listed.popitem()
 
     def _step(self, above: int, name: str, path: str) -> int:
         listed = self.listed.get(path)

@@ -16,7 +16,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
@@ -134,16 +134,14 @@ class DeletedRuns:
 
     async def sweep(self) -> None:
         """Remove what is left of deleted runs."""
-        found = await self._pool.run(self._run_ids, admitted=True)
+        spaces = self._workspaces
+        found = await self._pool.run(lambda: sorted({*spaces.run_ids(), *spaces.marked_for_deletion()}), admitted=True)
         self._recorded.intersection_update(found)
         for start in range(0, len(found), _LOOKUP_BATCH):
             batch = found[start : start + _LOOKUP_BATCH]
             # After the folders were listed: a run that is missing now was deleted, if it was there before.
             existing = await self._store.existing(batch)
             await self._pool.run(self._record_and_remove, existing, set(batch) - existing, admitted=True)
-
-    def _run_ids(self) -> list[str]:
-        return sorted({*self._workspaces.run_ids(), *self._workspaces.marked_for_deletion()})
 
     def _record_and_remove(self, existing: Set[str], deleted: Collection[str]) -> None:
         for run_id in existing - self._recorded:
@@ -276,7 +274,11 @@ class Retention:
         return removed
 
     async def _sweep_large(self, max_bytes: int) -> int:
-        sizes = await self._sizes()
+        sizes = await self._pool.run(self._workspaces.sizes)
+        if self._archives is not None:
+            # The file store has a copy of what is on the disk: the larger of the two counts.
+            stored = await self._archives.sizes()
+            sizes = {each: max(sizes.get(each, 0), stored.get(each, 0)) for each in sizes.keys() | stored.keys()}
         excess = sum(sizes.values()) - max_bytes
         removed = 0
         async for runs in self._over():
@@ -289,12 +291,6 @@ class Retention:
             if excess <= 0:
                 break
         return removed
-
-    async def _sizes(self) -> Mapping[str, int]:
-        """By run id: on the disk, or in the file store if that is more. The one is a copy of the other."""
-        sizes = await self._pool.run(self._workspaces.sizes)
-        stored = {} if self._archives is None else await self._archives.sizes()
-        return {run_id: max(sizes.get(run_id, 0), stored.get(run_id, 0)) for run_id in sizes.keys() | stored.keys()}
 
     async def _over(self) -> AsyncIterator[Sequence[Run]]:
         cursor: str | None = None

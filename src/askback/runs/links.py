@@ -127,7 +127,8 @@ class Links:
 
     def make_for(self, link: Link, recipient: Recipient) -> str | None:
         """The link of this recipient to this question: the same for every call. None if it was revoked. Blocks."""
-        link_id = self._recipient_id(link, recipient)
+        fields = json.dumps([link.run_id, link.interaction_id, recipient.key]).encode()
+        link_id = hmac.new(self.key, b"askback link of a recipient\0" + fields, hashlib.sha256).hexdigest()[:8]
         text, creator = self._text(link, link_id), recipient.creator
         with self.stored(link.run_id).changing() as links:
             if (stored := links.get(_digest(text))) is not None:
@@ -197,10 +198,6 @@ class Links:
         if link.revoked or link.expires_at <= self.clock():
             return False
         return link.token is None or self.is_token(link.token_digest)
-
-    def _recipient_id(self, link: Link, recipient: Recipient) -> str:
-        fields = json.dumps([link.run_id, link.interaction_id, recipient.key]).encode()
-        return hmac.new(self.key, b"askback link of a recipient\0" + fields, hashlib.sha256).hexdigest()[:8]
 
     def _text(self, link: Link, link_id: str) -> str:
         fields = [link.run_id, link.interaction_id, int(link.expires_at.timestamp()), link_id]

@@ -233,7 +233,11 @@ class Submissions:
         if name is None and source and wanted.origin and wanted.origin.session:
             name = source.engine
         named = None if name is None else await self._engines.choose(package, name)
-        inherited = () if source is None else await self._inherited_secrets(source)
+        inherited: tuple[str, ...] = ()
+        if source is not None:
+            if source.skill.uploaded:
+                await self._continuation.fetch(source)
+            inherited = await self._secrets.inherited(source, await self._store.request(source.id))
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
             checked = await self._pools.parsing.run(self._check, package, wanted, inherited)
         else:
@@ -275,11 +279,6 @@ class Submissions:
         named_effort = wanted.options.get("effort") is not None
         warning = await self._engines.ignored_effort(run, required=named_effort)
         return run if warning is None else run.evolve(warnings=(warning,))
-
-    async def _inherited_secrets(self, source: Run) -> tuple[str, ...]:
-        if source.skill.uploaded:
-            await self._continuation.fetch(source)
-        return await self._secrets.inherited(source, await self._store.request(source.id))
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
         workdir = None

@@ -65,10 +65,11 @@ def _extract(
     with zipfile.ZipFile(path) as archive:
         entries = [info for info in archive.infolist() if info.filename.split("/")[0] != _IGNORED]
         _refuse_names(path, entries, bounds, config_names)
-        top = _single_top(entries)
+        tops = {info.filename.split("/")[0] for info in entries}
+        in_one_folder = len(tops) == 1 and all("/" in info.filename for info in entries)
         with _fresh_folder(into.parent) as fresh:
             _write(archive, entries, fresh, bounds, path.stat().st_size, checkpoint)
-            package = fresh / top if top else fresh
+            package = fresh / tops.pop() if in_one_folder else fresh
             package.chmod(0o700)
             package.rename(into)
     return into
@@ -210,13 +211,6 @@ def _clashes(entries: list[zipfile.ZipInfo]) -> list[str]:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
-def _single_top(entries: list[zipfile.ZipInfo]) -> str | None:
-    """The one folder that contains everything, if there is one."""
-    tops = {info.filename.split("/")[0] for info in entries}
-    nested = all("/" in info.filename for info in entries)
-    return tops.pop() if len(tops) == 1 and nested else None
 
 
 # Writing.

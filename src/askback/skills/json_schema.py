@@ -120,7 +120,7 @@ def scan(value: Json, root: str) -> Scan:
         if reason is not None:
             problems.append(problem_at(root, path, reason))
         else:
-            weight += _weight(item)
+            weight += 4 + (sum(map(len, item)) if isinstance(item, dict) else len(item) if isinstance(item, str) else 0)
         if count >= MAX_VALUES or len(problems) > MAX_NOT_JSON:
             problems.append(problem_at(root, (), "has too many values or too many errors to check all of them"))
             break
@@ -144,12 +144,6 @@ def _walk(value: Json) -> Iterator[tuple[Sequence[Any], Any]]:
             levels.append(iter(pair[1].items()))
         elif isinstance(pair[1], list | tuple):
             levels.append(iter(enumerate(pair[1])))
-
-
-def _weight(item: Any) -> int:
-    if isinstance(item, dict):
-        return 4 + sum(len(name) for name in item)
-    return 4 + (len(item) if isinstance(item, str) else 0)
 
 
 _TOO_LARGE = "is a number of more than 64 bits; send a smaller one, or a string if the schema allows it"

@@ -205,7 +205,9 @@ class Library:
         if is_kind(path, Path.is_dir):
             package = self.store(path)
         elif is_kind(path, Path.is_file):
-            package = self._store_zip(path, checkpoint)
+            with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
+                folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint, self._config_names)
+                package = self.store(read_package(folder, path.name, self._config_names))
         elif str(path) == DEMO.name:
             package = self.store(DEMO)
         else:
@@ -216,11 +218,6 @@ class Library:
             others = [each for each in versions if each.digest != package.digest]
             versions[:] = [*others, InstalledVersion(version=package.version, digest=package.digest)]
         return package
-
-    def _store_zip(self, path: Path, checkpoint: Callable[[], None]) -> SkillPackage:
-        with _writing(self._packages), tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self._packages) as fresh:
-            folder = extract_zip(path, Path(fresh) / "package", self._limits, checkpoint, self._config_names)
-            return self.store(read_package(folder, path.name, self._config_names))
 
     def remove(self, skill_id: str) -> None:
         """Remove a skill from the list. Its packages stay for the runs that use them."""

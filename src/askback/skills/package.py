@@ -109,12 +109,6 @@ def _where(folder: Path, filename: Any) -> str:
     return folder.name
 
 
-def _no_skill(names: set[str]) -> Problem:
-    near = next((name for name in sorted(names) if name.casefold() == FILE.casefold()), None)
-    fix = f"rename {near} to {FILE}" if near else "write it: front matter with name and description, then instructions"
-    return error(FILE, "is missing", fix)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Schemas:
     documents: Mapping[str, dict[str, Any]]
@@ -136,7 +130,9 @@ class _Reading:
             return None, (error(self._folder.name, "is not a folder", "name the folder that contains SKILL.md"),)
         names = {path.name for path in self._folder.iterdir()}
         if FILE not in names:
-            return None, (_no_skill(names),)
+            similar = next((name for name in sorted(names) if name.casefold() == FILE.casefold()), None)
+            write = "write it: front matter with name and description, then instructions"
+            return None, (error(FILE, "is missing", f"rename {similar} to {FILE}" if similar else write),)
         entries, problems = list_files(self._folder, self._config_names)
         self._problems.extend(problems)
         self._files = {entry.name: entry for entry in entries}

@@ -329,9 +329,14 @@ class _Sampling:
             if word in schema:
                 return self.of(self._merged(schema, schema[word][0], word), depth - 1)
         if "allOf" in schema:
-            return self.of(self._all(schema), depth - 1)
+            whole = {key: value for key, value in schema.items() if key != "allOf"}
+            for branch in schema["allOf"]:
+                whole = self._merged(whole, branch, "")
+            return self.of(whole, depth - 1)
         if file_type(schema) is not None and schema.get("type", "string") == "string":
-            return _file_name(schema)
+            name = schema.get("x-filename")
+            is_usual = isinstance(name, str) and _FILE_NAME.fullmatch(name)
+            return f"artifacts/{name}" if is_usual else "artifacts/report.md"
         return self._of_type(schema, depth)
 
     def _merged(self, schema: Mapping[str, Any], branch: Json, word: str) -> dict[str, Any]:
@@ -345,12 +350,6 @@ class _Sampling:
             if key in rest and key in chosen:
                 both[key] = {**rest[key], **chosen[key]} if key == "properties" else [*rest[key], *chosen[key]]
         return both
-
-    def _all(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        whole = {key: value for key, value in schema.items() if key != "allOf"}
-        for branch in schema["allOf"]:
-            whole = self._merged(whole, branch, "")
-        return whole
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> Json:
         types = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else "string")
@@ -369,7 +368,8 @@ class _Sampling:
             case "null":
                 return None
             case _:
-                return _text(schema)
+                text = _FORMATS.get(schema.get("format", ""), _UNKNOWN)
+                return text.ljust(min(int(schema.get("minLength", 0)), MAX_TEXT), _UNKNOWN)
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Json]:
         items = schema.get("items", {})
@@ -395,14 +395,3 @@ def _number(schema: Mapping[str, Any], *, whole: bool) -> float:
     else:
         value = step
     return int(value) if whole else value
-
-
-def _file_name(schema: Mapping[str, Any]) -> str:
-    name = schema.get("x-filename")
-    is_usual = isinstance(name, str) and _FILE_NAME.fullmatch(name)
-    return f"artifacts/{name}" if is_usual else "artifacts/report.md"
-
-
-def _text(schema: Mapping[str, Any]) -> str:
-    text = _FORMATS.get(schema.get("format", ""), _UNKNOWN)
-    return text.ljust(min(int(schema.get("minLength", 0)), MAX_TEXT), _UNKNOWN)

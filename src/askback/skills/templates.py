@@ -81,19 +81,15 @@ def parse_template(text: str) -> PromptTemplate:
             continue
         found = _PLACEHOLDER.match(text, start)
         if found is None:
-            raise TemplateUnsupported(f"{short(_piece(text, start))} is not a placeholder such as {{{{ input.city }}}}")
+            end = text.find("}", start, start + _SHOWN)
+            piece = text[start : start + _SHOWN if end < 0 else min(end + 2, start + _SHOWN)]
+            raise TemplateUnsupported(f"{short(piece)} is not a placeholder such as {{{{ input.city }}}}")
         texts.append(text[at:start])
         places.append(_place(found))
         at = found.end()
     if len(places) > MAX_PLACEHOLDERS:
         raise TemplateUnsupported(f"has more than {MAX_PLACEHOLDERS} placeholders")
     return PromptTemplate(texts=(*texts, text[at:]), places=tuple(places))
-
-
-def _piece(text: str, start: int) -> str:
-    end = text.find("}", start)
-    end = len(text) if end < 0 else min(end + 2, len(text))
-    return text[start : min(end, start + _SHOWN)]
 
 
 def _place(found: re.Match[str]) -> Path:

@@ -153,21 +153,17 @@ def reply_problems(interaction: Interaction, response: Json) -> tuple[FieldProbl
 
 
 def _without_secrets(secrecy: Secrecy, root: str, problems: Sequence[FieldProblem]) -> tuple[FieldProblem, ...]:
-    """A problem quotes the value that it is about. Those of secret values only name the place."""
-    if not secrecy.any:
-        return tuple(problems)
-    return tuple(_bare(each, root) if _is_secret(each, secrecy) else each for each in problems)
+    """Replace the messages that quote a secret value. A problem of the whole value quotes its secret fields, too."""
 
+    def quotes_secret(path: Sequence[str | int]) -> bool:
+        return bool(path) and (secrecy.whole or len(path) == 1 or path[1] in secrecy.fields)
 
-def _is_secret(problem: FieldProblem, secrecy: Secrecy) -> bool:
-    """What is wrong with the whole value quotes its secret fields, too."""
-    return bool(problem.path) and (secrecy.whole or len(problem.path) == 1 or problem.path[1] in secrecy.fields)
-
-
-def _bare(problem: FieldProblem, root: str) -> FieldProblem:
-    if problem.code is FieldCode.REQUIRED:
-        return problem
-    return problem_at(root, problem.path[1:], _SECRET_INVALID)
+    return tuple(
+        problem_at(root, each.path[1:], _SECRET_INVALID)
+        if secrecy.any and each.code is not FieldCode.REQUIRED and quotes_secret(each.path)
+        else each
+        for each in problems
+    )
 
 
 def _is_offered(interaction: Interaction, response: Json) -> bool:

@@ -150,6 +150,11 @@ class Health:
         useful = works and (machine == "ok" or not self._role.executes)
         stuck = self._pools.stuck
         degraded = "degraded" if self.loop_lag_sec > _LAG_SEC or stuck else "ok"
+        if self._fleet is None or self._role.executes:
+            slots = wire.Slots(total=self._slots.total, taken=self._slots.taken)
+        else:
+            slots = wire.Slots(total=self._fleet.total_slots, taken=self._fleet.taken_slots)
+        means = {} if enforcement is None else enforcement.means
         return wire.Health(
             status=degraded if useful else "failing",
             version=__version__,
@@ -157,14 +162,14 @@ class Health:
             files=files,
             machine=machine,
             disk_free_bytes=self._free_bytes(),
-            slots=self._slots_taken(),
+            slots=slots,
             workers=None if self._fleet is None else len(self._fleet.working),
             oldest_queued_sec=self._oldest_queued_sec,
             loop_lag_sec=round(self.loop_lag_sec, 3),
             stuck=tuple(stuck),
             sandbox="unknown" if isolation is None else isolation.level,
             telegram=self._telegram(),
-            limits=_limits(enforcement),
+            limits=wire.Limits(**{name: tuple(each) for name, each in means.items()}),
             isolation=self._isolation(isolation),
         )
 
@@ -247,19 +252,8 @@ class Health:
             message="" if hidden else without,
         )
 
-    def _slots_taken(self) -> wire.Slots:
-        if self._fleet is None or self._role.executes:
-            return wire.Slots(total=self._slots.total, taken=self._slots.taken)
-        return wire.Slots(total=self._fleet.total_slots, taken=self._fleet.taken_slots)
-
     def _free_bytes(self) -> int:
         try:
             return shutil.disk_usage(self._data_dir).free
         except OSError:
             return 0
-
-
-def _limits(enforcement: Enforcement | None) -> wire.Limits:
-    if enforcement is None:
-        return wire.Limits()
-    return wire.Limits(**{name: tuple(means) for name, means in enforcement.means.items()})

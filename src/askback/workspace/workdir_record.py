@@ -128,7 +128,9 @@ class WorkdirRecord:
         copying.sync()
 
     def _copy(self, workdir: Path, artifact: Artifact, copying: TreeCopy) -> None:
-        if self._is_copied(artifact):
+        copy = beneath.status_of(self._workspace.root, self._copy_of(artifact.path))
+        is_file = copy is not None and stat.S_ISREG(copy.st_mode)
+        if copy is not None and is_file and FileState.of(copy).portable == artifact.state.portable:
             return
         try:
             file = open_below(workdir, f"{ARTIFACTS_DIR}/{artifact.path}")
@@ -140,12 +142,6 @@ class WorkdirRecord:
             status = os.fstat(file.fileno())
             mode = stat.S_IMODE(status.st_mode) & 0o777
             copying.copy_open_file(file.fileno(), self._copy_of(artifact.path), mode, status.st_mtime_ns)
-
-    def _is_copied(self, artifact: Artifact) -> bool:
-        status = beneath.status_of(self._workspace.root, self._copy_of(artifact.path))
-        if status is None or not stat.S_ISREG(status.st_mode):
-            return False
-        return FileState.of(status).portable == artifact.state.portable
 
     def _copy_of(self, path: str) -> str:
         return f"{self._workspace.artifacts_path.relative_to(self._workspace.root).as_posix()}/{path}"
@@ -341,9 +337,9 @@ def _unquoted(name: str) -> str:
     """Git quotes a name with special characters as in C."""
     if not (name.startswith('"') and name.endswith('"') and len(name) > 1):
         return name
-    raw = _ESCAPE.sub(lambda found: _unescaped(found[1]), name[1:-1].encode())
-    return raw.decode(errors="replace")
 
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        octal = len(found[1]) == 3
+        return bytes([int(found[1], 8) & 255]) if octal else _ESCAPES.get(found[1], found[1])
 
-def _unescaped(escape: bytes) -> bytes:
-    return bytes([int(escape, 8) & 255]) if len(escape) == 3 else _ESCAPES.get(escape, escape)
+    return _ESCAPE.sub(unescaped, name[1:-1].encode()).decode(errors="replace")

@@ -342,7 +342,10 @@ class _GuardedProcess:
     def _on_packet(self, control: socket.socket) -> None:
         while (packet := receive_packet(control)) is not None:
             if not packet:
-                self._keeper_ended()
+                # If the keeper did not report the end of the tree, the guardian will, unless that has ended too.
+                self._close_control()
+                if not self._guardian.is_connected(self.guardian_socket):
+                    self.guardian_lost()
                 return
             for line in packet.decode(errors="replace").splitlines():
                 self._on_line(*line.split(" ", 1))
@@ -373,12 +376,6 @@ class _GuardedProcess:
     def _answer(self, word: str, *, yes: bool) -> None:
         if (answer := self._answers.pop(word, None)) is not None and not answer.done():
             answer.set_result(yes)
-
-    def _keeper_ended(self) -> None:
-        """If it did not report the end of the tree, the guardian will, unless that has ended too."""
-        self._close_control()
-        if not self._guardian.is_connected(self.guardian_socket):
-            self.guardian_lost()
 
     def guardian_lost(self) -> None:
         """A keeper that is alive still reports. Without one there are no further reports."""

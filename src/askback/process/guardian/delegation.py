@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def find_place(
         return "the control group of this process is not visible"
     if missing := sorted(controllers - _words(root / "cgroup.controllers")):
         return f"cgroup v2 lacks {' and '.join(missing)} here; cgroup v1 may have them"
-    writable = [each for each in _upwards(root, own) if may_write(each)]
+    writable = [each for each in (own, *own.parents) if each.is_relative_to(root) and may_write(each)]
     if not writable:
         return "no control group is delegated to this process; a systemd service can have Delegate=yes"
     for each in writable:
@@ -89,13 +89,6 @@ def find_place(
     if not is_root and not {int(word) for word in _words(top / "cgroup.procs")} <= ours:
         return f"the control group {top} contains other processes"
     return Place(parent=top, moving=not is_root)
-
-
-def _upwards(root: Path, own: Path) -> Iterator[Path]:
-    yield own
-    while own != root:
-        own = own.parent
-        yield own
 
 
 def _make(place: Place, group: Path, controllers: frozenset[str]) -> Delegation:

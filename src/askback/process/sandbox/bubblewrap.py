@@ -192,7 +192,11 @@ class Bubblewrap:
         seccomp = ("--seccomp", f"\0{len(request.pass_fds)}") if self.filters else ()
         # The root is a file system in memory. It becomes read-only once everything is mounted.
         options = (*view, *own, *seccomp, "--remount-ro", "/", "--chdir", str(request.cwd))
-        argv = (*_network_program(request.network), self.program, *options, "--", *request.argv)
+        argv = (self.program, *options, "--", *request.argv)
+        if request.network is Network.NO_LOOPBACK:
+            # The program that creates the network and then starts the sandbox.
+            slirp = shutil.which(PROGRAM) or PROGRAM
+            argv = (sys.executable, "-I", "-S", str(_HELPER), slirp, _RESOLVER_FILE, *argv)
         # Git would refresh the index, which is read-only.
         env = request.env if request.workdir is None else {**request.env, "GIT_OPTIONAL_LOCKS": "0"}
         return replace(request, argv=argv, env=env)
@@ -345,13 +349,6 @@ RESOLVER = Path("/etc/resolv.conf")
 _HELPER = Path(__file__).with_name("network_program.py")
 _RESOLVER_FILE = "askback:resolver"
 """`network_program.py` replaces this argument by the number of an open file."""
-
-
-def _network_program(network: Network) -> tuple[str, ...]:
-    """The program that creates the network and then starts the sandbox."""
-    if network is not Network.NO_LOOPBACK:
-        return ()
-    return (sys.executable, "-I", "-S", str(_HELPER), shutil.which(PROGRAM) or PROGRAM, _RESOLVER_FILE)
 
 
 def _resolver_options(network: Network) -> tuple[str, ...]:

@@ -158,12 +158,8 @@ def claim_deliveries(
     due = [
         each for each in numbers if not connection.fetch(connection.sql["drop_outdated"], outdated | {"number": each})
     ]
-    return tuple(_claimed(connection, number) for number in due)
-
-
-def _claimed(connection: Connection, number: int) -> DueDelivery:
-    *delivery, doc = connection.fetch(connection.sql["claimed_delivery"], {"number": number})[0]
-    return DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc))
+    claimed = [connection.fetch(connection.sql["claimed_delivery"], {"number": number})[0] for number in due]
+    return [DueDelivery(delivery=load_delivery(*delivery), run=rows.load_run(doc)) for *delivery, doc in claimed]
 
 
 def load_delivery(*row: Any) -> Delivery:

@@ -175,7 +175,11 @@ class RunExecutor:
         Raises `CannotStart`, `Unfit`, `StickyProcessGone`, `Stopped` or `Unreachable` if the turn cannot begin.
         """
         if self._process is not None:
-            self._check_usable(run, self._process)
+            child = self._process.child
+            if run.sticky and child.has_exited:
+                raise StickyProcessGone(_limit_error(run, self._process))
+            if not run.sticky and (not self._process.keepable or child.is_stopped):
+                raise Unfit("it has ended or is suspended")
         elif run.bound_to_process:
             raise StickyProcessGone
         if self._process is None and self._prewarmed is None:
@@ -189,13 +193,6 @@ class RunExecutor:
             await record_start(self._context, run)
             self._process = await self._start(run)
         return self._process
-
-    def _check_usable(self, run: Run, process: EngineProcess) -> None:
-        """Raise if the process that has stayed cannot execute the turn."""
-        if run.sticky and process.child.has_exited:
-            raise StickyProcessGone(_limit_error(run, process))
-        if not run.sticky and (not process.keepable or process.child.is_stopped):
-            raise Unfit("it has ended or is suspended")
 
     async def _start(self, run: Run) -> EngineProcess:
         if self._prewarmed is None:

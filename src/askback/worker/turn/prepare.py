@@ -84,6 +84,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SealedEnv:
+    """The run's secret variables, and the key to them."""
+
     sealed: str
     pad: bytes | None
     """None: it is in the run's folder."""
@@ -103,7 +105,9 @@ async def prepare(
         message = f"{setup.command[0]} is not installed; {engine.install}"
         raise CannotStart(engine_failure(ErrorCode.ENGINE_NOT_FOUND, message))
     instructions = await build_instructions(context, run, package)
-    env = await _sealed_env(context, run)
+    sealed = (await context.store.request(run.id)).env if run.env_names else None
+    pad = None if sealed is None or context.archives is None else await context.archives.pad(run)
+    env = None if sealed is None else _SealedEnv(sealed=sealed, pad=pad)
 
     def work(checkpoint: Checkpoint = unchecked) -> PreparedTurn:
         return _prepare_files(context, run, package, installed.probe, instructions, env, started, checkpoint)
@@ -120,14 +124,6 @@ async def _unless_stopped(context: TurnContext, claim: ClaimedRun, work: Callabl
         return await context.pools.storing.run_unless(claim.wait_stopped, work)
     except Abandoned:
         raise Stopped from None
-
-
-async def _sealed_env(context: TurnContext, run: Run) -> _SealedEnv | None:
-    """The run's secret variables, and the key to them if it is in the file store."""
-    sealed = (await context.store.request(run.id)).env if run.env_names else None
-    if sealed is None:
-        return None
-    return _SealedEnv(sealed=sealed, pad=None if context.archives is None else await context.archives.pad(run))
 
 
 async def prepare_next(context: TurnContext, run: Run, claim: ClaimedRun, earlier: PreparedTurn) -> PreparedTurn:
@@ -384,9 +380,13 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
 
 def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: RunRequest) -> prompts.Assignment:
     workspace = context.workspaces.of(run.id)
+    if run.workdir is not None:
+        # The engine does not work in the folder that has the files of the input.
+        staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
+        request = replace(request, input={**request.input, **staged})
     return prompts.Assignment(
         package=package,
-        request=_as_seen(run, request, package, workspace),
+        request=request,
         mode=run.mode,
         skill_dir=skill_dir(run, workspace),
         origin=run.origin,
@@ -398,14 +398,6 @@ def _assignment(context: TurnContext, run: Run, package: SkillPackage, request: 
 
 def _has_ask_tool(context: TurnContext, run: Run) -> bool:
     return has_ask_tool(context.engines[run.engine], context.setups[run.engine], run.mode)
-
-
-def _as_seen(run: Run, request: RunRequest, package: SkillPackage, workspace: Workspace) -> RunRequest:
-    """The request with the paths of its files as the engine sees them."""
-    if run.workdir is None:
-        return request
-    staged = {key: f"{workspace.cwd}/{request.input[key]}" for key in file_inputs(package) if key in request.input}
-    return replace(request, input={**request.input, **staged})
 
 
 async def _render(prompt: Callable[[], str], slow: bool) -> str:

@@ -58,27 +58,25 @@ async def verdict(
 
 def _masked(outcome: TurnOutcome, redactor: Redactor) -> TurnOutcome:
     """Mask last: a mask must not make a valid output fail its schema."""
+
+    def masked(part: Question | FormField, *names: str) -> dict[str, Any]:
+        names = (*names, "prompt", "kind", "options", "default", "response_schema", "context")
+        return {name: redactor.value(getattr(part, name)) for name in names}
+
     match outcome:
         case Final():
             problems = tuple(redactor.text(problem) for problem in outcome.problems)
             warnings = _masked_warnings(outcome.warnings, redactor)
             return replace(outcome, data=redactor.value(outcome.data), problems=problems, warnings=warnings)
         case AskUser(question=question):
-            parts = ("prompt", "interaction_id", "kind", "options", "default", "response_schema", "context")
-            changed = {part: redactor.value(getattr(question, part)) for part in parts}
-            changed["questions"] = tuple(_masked_field(field, redactor) for field in question.questions)
-            warnings = _masked_warnings(outcome.warnings, redactor)
-            return replace(outcome, question=replace(question, **changed), warnings=warnings)
+            fields = tuple(replace(field, **masked(field, "id")) for field in question.questions)
+            question = replace(question, **masked(question, "interaction_id"), questions=fields)
+            return replace(outcome, question=question, warnings=_masked_warnings(outcome.warnings, redactor))
         case TurnError(error=error):
             detail = None if error.detail is None else redactor.text(error.detail)
             return replace(outcome, error=replace(error, message=redactor.text(error.message), detail=detail))
         case _:
             assert_never(outcome)
-
-
-def _masked_field(field: FormField, redactor: Redactor) -> FormField:
-    parts = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
-    return replace(field, **{part: redactor.value(getattr(field, part)) for part in parts})
 
 
 def _masked_warnings(warnings: tuple[RunWarning, ...], redactor: Redactor) -> tuple[RunWarning, ...]:
@@ -143,14 +141,13 @@ def _conclusion(run: Run, prepared: PreparedTurn, result: Completed, put: Questi
         data, problems = files.collect(outcome.data)
         outcome = replace(outcome, data=data, problems=problems)
     said = sum(map(len, messages))
-    return _fitting(outcome) if isinstance(outcome, Final) and said > MAX_RESULT_BYTES // _WORST_GROWTH else outcome
-
-
-def _fitting(outcome: Final) -> Final:
-    """An output that is too large is a problem that a repair turn reports to the engine."""
-    if len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace")) <= MAX_RESULT_BYTES:
-        return outcome
-    return replace(outcome, data=None, problems=(f"output: it is larger than {MAX_RESULT_BYTES:,} bytes as JSON",))
+    if isinstance(outcome, Final) and said > MAX_RESULT_BYTES // _WORST_GROWTH:
+        size = len(json.dumps(outcome.data, ensure_ascii=False).encode(errors="replace"))
+        if size > MAX_RESULT_BYTES:
+            # A repair turn reports this to the engine.
+            problem = f"output: it is larger than {MAX_RESULT_BYTES:,} bytes as JSON"
+            return replace(outcome, data=None, problems=(problem,))
+    return outcome
 
 
 def _asking(outcome: AskUser) -> AskUser:
@@ -175,10 +172,14 @@ _CAUSES = {
 
 
 def limit_error(run: Run, limits: ResourceLimits, breach: Breach) -> RunError:
+    key = "cpu_sec" if breach.resource is Resource.CPU else breach.resource
+    advice = f"raise limits.{key}, or engines.{run.engine}.limits.{key}, if it needs more"
+    if breach.resource is Resource.RESERVE:
+        advice = "make room, or lower limits.disk_reserve"
     return RunError(
         code=ErrorCode.RESOURCE_LIMIT_EXCEEDED,
         cause=_CAUSES[breach.resource],
-        message=f"{_what(limits, breach)}; {_advice(run, breach.resource)}",
+        message=f"{_what(limits, breach)}; {advice}",
     )
 
 
@@ -197,13 +198,6 @@ def _what(limits: ResourceLimits, breach: Breach) -> str:
             return (
                 f"the run filled the disk: {_mb(seen)} MB are free, but {_mb(limits.reserve_bytes)} MB must stay free"
             )
-
-
-def _advice(run: Run, resource: Resource) -> str:
-    if resource is Resource.RESERVE:
-        return "make room, or lower limits.disk_reserve"
-    key = "cpu_sec" if resource is Resource.CPU else resource
-    return f"raise limits.{key}, or engines.{run.engine}.limits.{key}, if it needs more"
 
 
 def _mb(number: int) -> int:
@@ -331,19 +325,16 @@ class OutputFiles:
             if not named.name.strip():
                 continue
             try:
-                names[named.path] = self._collected(named)
+                path = self._relative(named.name)
+                for key, name in self._listed(path).items() if named.is_manifest else ():
+                    self._add(self._found_in(path, key, name))
+                names[named.path] = self._add(path)
             except (_Invalid, OSError) as fault:
                 if isinstance(fault, OSError):
                     raise_if_temporary(fault)
                 where = format_path("output", named.path)
                 return output, (f"{where}: {short(named.name)} cannot be put under `artifacts/`; write it there",)
         return with_names(output, names), ()
-
-    def _collected(self, named: NamedFile) -> str:
-        path = self._relative(named.name)
-        for key, name in self._listed(path).items() if named.is_manifest else ():
-            self._add(self._found_in(path, key, name))
-        return self._add(path)
 
     def _add(self, path: str) -> str:
         if self._workdir is not None or PurePosixPath(path).parts[0] == ARTIFACTS_DIR:
