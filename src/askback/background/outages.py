@@ -46,8 +46,9 @@ class Outages:
         self, log: logging.Logger, what: str, error: Exception, *, run: str | None = None, is_bug: bool = False
     ) -> None:
         """Log that something failed, unless the same outage has just been logged. `is_bug`: with the traceback."""
+        other = f"{type(error).__name__} {getattr(error, 'errno', '')}"
         with self._changing:
-            silent = self._record(_cause(error))
+            silent = self._record(_key(error.code) if isinstance(error, AskbackError) else other)
         if silent is None:
             return
         more = f"; {count(silent, 'more failure')} since the last line" if silent else ""
@@ -84,12 +85,6 @@ class Outages:
             failures, outage.silent = outage.silent, 0
         if shown:
             log.warning("%s%s", message, f"; not logged: {count(failures, 'more failure')}" if failures else "")
-
-
-def _cause(error: Exception) -> str:
-    return (
-        _key(error.code) if isinstance(error, AskbackError) else f"{type(error).__name__} {getattr(error, 'errno', '')}"
-    )
 
 
 def _key(code: RefusalCode) -> str:

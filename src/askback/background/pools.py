@@ -93,7 +93,7 @@ class Pool:
         """Like `run_abandonable`, until `over` returns: then raises `Abandoned`, once no thread works on it."""
 
         async def wait(job: _Job) -> None:
-            await first_of(over, lambda: _settled(job))
+            await first_of(over, lambda: asyncio.wait({job.answer}))
             if not job.answer.done() and not job.abandon():
                 raise Abandoned
 
@@ -176,10 +176,6 @@ class Pool:
             with suppress(RuntimeError):
                 job.answer.get_loop().call_soon_threadsafe(job.settle, result, error)
             del job, result, error
-
-
-async def _settled(job: _Job) -> None:
-    await asyncio.wait({job.answer})
 
 
 def _outcome(job: _Job) -> tuple[Any, BaseException | None]:

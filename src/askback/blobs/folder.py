@@ -123,7 +123,10 @@ class FolderFiles(Files):
             _write(partial, content)
             for left in reversed(range(_TRIES)):
                 try:
-                    self._place(partial, path, replace=replace)
+                    self._make_folders(path.parent)
+                    self._check_inside(path)
+                    _move(partial, path, replace=replace)
+                    sync_folder(path.parent)
                     return
                 except (FileNotFoundError, FileExistsError):
                     # Its folder was empty, and another program has removed it.
@@ -131,12 +134,6 @@ class FolderFiles(Files):
                         raise
         finally:
             partial.unlink(missing_ok=True)
-
-    def _place(self, partial: Path, path: Path, *, replace: bool) -> None:
-        self._make_folders(path.parent)
-        self._check_inside(path)
-        _move(partial, path, replace=replace)
-        sync_folder(path.parent)
 
     def _make_folders(self, folder: Path) -> None:
         """Durable, and for their owner alone."""

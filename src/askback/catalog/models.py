@@ -97,7 +97,10 @@ class ModelLists:
             lock.release()
         if isinstance(found, NoModels):
             return self._without(Redactor(setup.secrets).text(f"the engine did not list its models: {found.reason}"))
-        return ModelAnswer(models=_with_default(found, setup.model), reason=None, asked_at=self._clock())
+        if setup.model is not None:
+            # The model of the settings is the default of runs, whatever the program says.
+            found = [replace(each, is_default=each.id == setup.model) for each in found]
+        return ModelAnswer(models=tuple(found), reason=None, asked_at=self._clock())
 
     async def _take_lock(self, engine: Engine) -> FileLock | None:
         path = self._locks / f"models-{engine.name}.lock"
@@ -206,13 +209,6 @@ async def _talk(child: Child, query: ModelQuery) -> int | None:
         reading.cancel()
         waiting.cancel()
         await asyncio.gather(reading, waiting, return_exceptions=True)
-
-
-def _with_default(found: Sequence[Model], configured: str | None) -> tuple[Model, ...]:
-    """A model of the settings is the default of runs, whatever the program says."""
-    if configured is None:
-        return tuple(found)
-    return tuple(replace(each, is_default=each.id == configured) for each in found)
 
 
 def _clear(prepared: _Prepared) -> None:

@@ -21,7 +21,6 @@ from askback.client.requests import (
     described_as,
     packed,
     request_arguments,
-    stream_timeout,
     transport_errors,
     written,
 )
@@ -122,7 +121,7 @@ class AsyncClient:
         following = Following(run_id, after, patience_sec)
         while True:
             try:
-                async with self._stream(following.stream(), stream_timeout(self._timeout_sec)) as chunks:
+                async with self._stream(following.stream(), self._timeout_sec) as chunks:
                     async for chunk in chunks:
                         for event in following.feed(chunk):
                             yield event
@@ -212,9 +211,8 @@ class AsyncClient:
         return calls.decode(call, response.status, response.content)
 
     async def _sent(self, call: Call[Any]) -> Received:
-        with request_arguments(call) as arguments, transport_errors(self.url):
-            async with self._http.stream(call.method, call.path, **arguments) as response:
-                return Received(status=response.status_code, headers=response.headers, content=await _body(response))
+        async with self._response(call) as response:
+            return Received(status=response.status_code, headers=response.headers, content=await _body(response))
 
     async def _items(self, listing: Listing[T] | None) -> AsyncIterator[T]:
         while listing is not None:
@@ -224,15 +222,19 @@ class AsyncClient:
             listing = listing.after(page)
 
     @asynccontextmanager
-    async def _stream(
-        self, call: Call[bytes], timeout: httpx.Timeout | None = None
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with request_arguments(call) as arguments, transport_errors(self.url):
-            async with self._http.stream(call.method, call.path, **arguments, **more) as response:
-                if response.status_code != httpx.codes.OK:
-                    calls.check(call, response.status_code, await _body(response))
-                yield response.aiter_bytes()
+    async def _response(
+        self, call: Call[Any], stream_timeout_sec: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        with request_arguments(call, stream_timeout_sec) as arguments, transport_errors(self.url):
+            async with self._http.stream(call.method, call.path, **arguments) as response:
+                yield response
+
+    @asynccontextmanager
+    async def _stream(self, call: Call[bytes], timeout_sec: float | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self._response(call, timeout_sec) as response:
+            if response.status_code != httpx.codes.OK:
+                calls.check(call, response.status_code, await _body(response))
+            yield response.aiter_bytes()
 
     async def _save(self, call: Call[bytes], target: Path) -> Path:
         with written(target) as file:

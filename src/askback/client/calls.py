@@ -161,11 +161,6 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _json(document: Any) -> bytes:
-    """Strict JSON: raises `ValueError` for NaN and infinities."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-
-
 def _labels(labels: Mapping[str, str]) -> dict[str, str | Sequence[str]]:
     return {"label": [f"{name}:{value}" for name, value in labels.items()]} if labels else {}
 
@@ -179,7 +174,9 @@ def _get(path: str, returns: type[T], params: Mapping[str, str | Sequence[str]] 
 
 
 def _post(path: str, returns: type[T], document: Any) -> Call[T]:
-    return Call(method="POST", path=path, returns=returns, body=_json(document), headers=_JSON)
+    """Raises `ValueError` for NaN and infinities, which JSON does not have."""
+    body = json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+    return Call(method="POST", path=path, returns=returns, body=body, headers=_JSON)
 
 
 def _delete(path: str) -> Call[None]:

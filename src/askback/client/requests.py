@@ -66,14 +66,12 @@ def connection(
     }
 
 
-def stream_timeout(timeout_sec: float) -> httpx.Timeout:
-    return httpx.Timeout(timeout_sec, read=SILENCE_SEC)
-
-
 @contextmanager
-def request_arguments(call: Call[Any]) -> Iterator[dict[str, Any]]:
-    """The arguments of the httpx request. A file is open while it is sent."""
+def request_arguments(call: Call[Any], stream_timeout_sec: float | None = None) -> Iterator[dict[str, Any]]:
+    """The arguments of the httpx request. A file is open while it is sent. An event stream has a timeout of its own."""
     arguments: dict[str, Any] = {"params": dict(call.params), "headers": dict(call.headers), "content": call.body}
+    if stream_timeout_sec is not None:
+        arguments["timeout"] = httpx.Timeout(stream_timeout_sec, read=SILENCE_SEC)
     if call.file is None:
         yield arguments
         return

@@ -22,7 +22,6 @@ from askback.client.requests import (
     described_as,
     packed,
     request_arguments,
-    stream_timeout,
     transport_errors,
     written,
 )
@@ -122,7 +121,7 @@ class Client:
     def _follow(self, run_id: str, following: Following) -> Generator[Event, None, None]:
         while True:
             try:
-                with self._stream(following.stream(), stream_timeout(self._timeout_sec), following.left_sec) as chunks:
+                with self._stream(following.stream(), self._timeout_sec, following.left_sec) as chunks:
                     for chunk in chunks:
                         yield from following.feed(chunk)
                 if self.get_run(run_id).state.final:
@@ -206,11 +205,7 @@ class Client:
         return calls.decode(call, response.status, response.content)
 
     def _sent(self, call: Call[Any]) -> Received:
-        with (
-            request_arguments(call) as arguments,
-            transport_errors(self.url),
-            self._http.stream(call.method, call.path, **arguments) as response,
-        ):
+        with self._response(call) as response:
             return Received(status=response.status_code, headers=response.headers, content=_body(response))
 
     def _items(self, listing: Listing[T] | None) -> Iterator[T]:
@@ -220,16 +215,19 @@ class Client:
             listing = listing.after(page)
 
     @contextmanager
-    def _stream(
-        self, call: Call[bytes], timeout: httpx.Timeout | None = None, cut_after_sec: float | None = None
-    ) -> Iterator[Iterator[bytes]]:
-        more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+    def _response(self, call: Call[Any], stream_timeout_sec: float | None = None) -> Iterator[httpx.Response]:
         with (
-            request_arguments(call) as arguments,
+            request_arguments(call, stream_timeout_sec) as arguments,
             transport_errors(self.url),
-            self._http.stream(call.method, call.path, **arguments, **more) as response,
-            cut_off(response, cut_after_sec),
+            self._http.stream(call.method, call.path, **arguments) as response,
         ):
+            yield response
+
+    @contextmanager
+    def _stream(
+        self, call: Call[bytes], timeout_sec: float | None = None, cut_after_sec: float | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        with self._response(call, timeout_sec) as response, cut_off(response, cut_after_sec):
             if response.status_code != httpx.codes.OK:
                 calls.check(call, response.status_code, _body(response))
             yield response.iter_bytes()

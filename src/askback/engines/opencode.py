@@ -166,7 +166,12 @@ class Opencode(Engine):
         return Launch(argv=(*turn.command, "acp", *_LOGS, *turn.extra_args), env=_environment(turn))
 
     def conversation(self, turn: Turn) -> AcpConversation:
-        dialect = Dialect(model=turn.model, retry_in=_retry_in, most_tries=_MAX_TRIES, noise=_is_info)
+        dialect = Dialect(
+            model=turn.model,
+            retry_in=_retry_in,
+            most_tries=_MAX_TRIES,
+            noise=lambda words: _INFO.match(words.encode()) is not None,
+        )
         return AcpConversation(cwd=turn.cwd, dialect=dialect, may_ask=turn.may_ask)
 
     def launch_models(self, turn: Turn) -> Launch:
@@ -336,10 +341,6 @@ def _retry_in(words: str, session: str) -> str:
     failed = _REQUEST_FAILED.match(line)
     # Retries of subagents do not count: the model waits for them.
     return _words(line) if failed and failed[1].decode() == session else ""
-
-
-def _is_info(words: str) -> bool:
-    return _INFO.match(words.encode()) is not None
 
 
 def _words(line: bytes) -> str:

@@ -263,13 +263,10 @@ class QwenParser(JsonLinesParser):
 
 
 def _reported_error(event: Mapping[str, Any]) -> str:
-    """The error that Qwen reports as an assistant message; errors of subagents are ignored."""
-    texts = (text_at(block, "text") for block in objects_at(event, "message", "content"))
-    return "" if text_at(event, "parent_tool_use_id") else _error_at_end("".join(texts))
-
-
-def _error_at_end(text: str) -> str:
-    """The error at the end of the text; empty if there is none."""
+    """The error at the end of an assistant message; empty if there is none. Errors of subagents are ignored."""
+    if text_at(event, "parent_tool_use_id"):
+        return ""
+    text = "".join(text_at(block, "text") for block in objects_at(event, "message", "content"))
     if _NO_SIGN_IN.match(text):
         return text
     begin = text.find(_ERROR_BEGINS)

@@ -263,10 +263,16 @@ async def form_file(request: Request) -> AsyncIterator[UploadFile]:
         yield file
 
 
+async def until_disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
     """The result of the work, which is canceled if the client disconnects. Use it after the body was read."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(until_disconnected(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -276,11 +282,6 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 _STRUCTURE = (b",", b"[", b"{")

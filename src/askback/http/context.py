@@ -113,8 +113,7 @@ class Context:
         return Run.of(run, queue_reason=self.service.queue_reason(run), input=input_)
 
     async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
-        key = headers.idempotency_key
-        digest = None if key is None else await self._digest(body)
+        key = await self._idempotency_key(headers.idempotency_key, body, grant)
         values, files = await self.files_of(body.input)
         skill = body.skill
         same = {name: getattr(body, name) for name in _SAME}
@@ -134,7 +133,7 @@ class Context:
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,
-            key=None if key is None or digest is None else _idempotency_key(key, digest, grant),
+            key=key,
         )
 
     def _webhook(self, place: int, given: WebhookCreate) -> Webhook:
@@ -146,10 +145,15 @@ class Context:
         reminders = reminders_of(given.kind, wanted, self.reminders)
         return Webhook(url=given.url, secret=given.secret, kind=given.kind, states=given.states, reminders=reminders)
 
-    async def _digest(self, body: RunCreate) -> str:
+    async def _idempotency_key(self, key: str | None, body: RunCreate, grant: Grant) -> IdempotencyKey | None:
+        """Keys of different tokens never meet: the response would show one caller the run of another."""
+        if key is None:
+            return None
         if is_large(body.input, body.parameter, body.options):
-            return await self.pools.parsing.run(body_digest, body, self.links.key)
-        return body_digest(body, self.links.key)
+            digest = await self.pools.parsing.run(body_digest, body, self.links.key)
+        else:
+            digest = body_digest(body, self.links.key)
+        return IdempotencyKey(key=key if grant.name == MAIN else f"{grant.name}: {key}", body_digest=digest)
 
     async def files_of(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
@@ -166,11 +170,6 @@ class Context:
         """Record which uploads the run uses: they are deleted with it."""
         if uploaded:
             await self.pools.files.run(self.uploads.record_use, uploaded, run.id, admitted=True)
-
-
-def _idempotency_key(key: str, body_digest: str, grant: Grant) -> IdempotencyKey:
-    """Keys of different tokens never meet: the response would show one caller the run of another."""
-    return IdempotencyKey(key=key if grant.name == MAIN else f"{grant.name}: {key}", body_digest=body_digest)
 
 
 def _origin(given: FromRun, grant: Grant) -> runs.Origin:

@@ -172,15 +172,12 @@ def _few(problems: Sequence[str]) -> tuple[FieldProblem, ...]:
         room -= min(len(each), _PROBLEM_CHARS)
         if room < 0:
             break
-        few.append(_short(FieldProblem.of(each)))
+        found = FieldProblem.of(each)
+        path = [cut(step, _PROBLEM_CHARS) if isinstance(step, str) else step for step in found.path]
+        few.append(FieldProblem(cut(found, _PROBLEM_CHARS), path, cut(found.message, _PROBLEM_CHARS), found.code))
     if len(few) < len(problems):
         few.append(FieldProblem(f"and {len(problems) - len(few)} more"))
     return tuple(few)
-
-
-def _short(problem: FieldProblem) -> FieldProblem:
-    path = [cut(each, _PROBLEM_CHARS) if isinstance(each, str) else each for each in problem.path]
-    return FieldProblem(cut(problem, _PROBLEM_CHARS), path, cut(problem.message, _PROBLEM_CHARS), problem.code)
 
 
 def retry_after(error: AskbackError) -> dict[str, str] | None:

@@ -304,7 +304,9 @@ class Connections:
         self._arrived += 1
         self._all[connection] = self._arrived
         self._unauthenticated[connection] = None
-        while self._are_too_many():
+        while self._unauthenticated and (
+            len(self._unauthenticated) > self._max_unauthenticated or len(self._all) > self._max_total
+        ):
             dropped = min(self._unauthenticated, key=self._all.__getitem__)
             if dropped.is_trusted:
                 del self._unauthenticated[dropped]
@@ -323,10 +325,6 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         self._all.pop(connection, None)
         self._unauthenticated.pop(connection, None)
-
-    def _are_too_many(self) -> bool:
-        too_many = len(self._unauthenticated) > self._max_unauthenticated or len(self._all) > self._max_total
-        return too_many and bool(self._unauthenticated)
 
 
 class RateLimitedLog:

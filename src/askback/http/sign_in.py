@@ -108,19 +108,25 @@ class SignIn:
             return self._invited(scope, query["invitation"])
         found = await self._by_code(scope, query["code"]) if "code" in query else None
         found = found or (self._step(scope, query["step"]) if "step" in query else None)
-        return found or self._already(scope)
+        if found is None and self._signed_in(scope) is not None:
+            return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        return found
 
     def _confirm(self, scope: Scope, token: str) -> Response | None:
         """A page that asks first, if another site may have opened this address, or if somebody else is signed in here."""
         grant = self.find(token)
-        if grant is None or not (_is_from_elsewhere(scope) or self._is_somebody_else(scope, grant)):
+        if grant is None:
             return None
+        if not _is_from_elsewhere(scope):
+            present = self._signed_in(scope)
+            if present is None or present.token_digest == grant.token_digest:
+                return None
         return self.pages.confirmation_page(scope, name=grant.name, token=token)
 
-    def _is_somebody_else(self, scope: Scope, grant: Grant) -> bool:
+    def _signed_in(self, scope: Scope) -> Grant | None:
+        """The grant of this browser's session, if it is signed in."""
         secret = self._cookie(scope)
-        present = None if secret is None else self.sessions.find(secret, host_of(headers_of(scope)))
-        return present is not None and present.token_digest != grant.token_digest
+        return None if secret is None else self.sessions.find(secret, host_of(headers_of(scope)))
 
     async def _by_token(self, scope: Scope, token: str, target: str) -> Response | None:
         grant = self.find(token)
@@ -172,12 +178,6 @@ class SignIn:
         if code is None or page_host is None or self.holder(code.token_digest) is None:
             return None
         return self.pages.to_page_host(scope, origin=f"http://{page_host}", code=text)
-
-    def _already(self, scope: Scope) -> Response | None:
-        """Redirects a user who is already signed in."""
-        secret = self._cookie(scope)
-        signed_in = secret is not None and self.sessions.find(secret, host_of(headers_of(scope))) is not None
-        return RedirectResponse("/", HTTPStatus.SEE_OTHER) if signed_in else None
 
     async def _entered(self, scope: Scope, grant: Grant, target: str, *, invited: bool) -> Response:
         headers = headers_of(scope)

@@ -19,6 +19,7 @@ from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
 from askback.http.auth import check_still_valid
+from askback.http.bodies import until_disconnected
 from askback.runs.following import InboxPage
 from askback.store.pages import EventPage
 from askback.wire import runs as wire
@@ -179,9 +180,9 @@ class EventStream(Response):
                 await self._until_over(scope, receive, send)
 
     async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
-        write = scope.get("extensions", {}).get(WRITE, _write_nothing)
+        write = scope.get("extensions", {}).get(WRITE, lambda data: False)
         sending = asyncio.ensure_future(self._send_events(scope, send, write))
-        parts = (self._beat(send), _client_gone(receive), _signed_out(scope), self._streams.closing.wait())
+        parts = (self._beat(send), until_disconnected(receive), _signed_out(scope), self._streams.closing.wait())
         others = [asyncio.ensure_future(part) for part in parts]
         try:
             await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -241,11 +242,6 @@ async def _end(send: Send) -> None:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _write_nothing(data: bytes) -> bool:
-    """For a server that has no such extension."""
-    return False
-
-
 async def one_by_one(pages: AsyncGenerator[InboxPage]) -> Batches:
     async with aclosing(pages):
         async for page in pages:
@@ -274,8 +270,3 @@ async def _signed_out(scope: Scope) -> None:
         await asyncio.sleep(_VALID_SEC)
         if not scope["still_valid"]():
             return
-
-
-async def _client_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

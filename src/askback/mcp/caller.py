@@ -46,7 +46,8 @@ class Caller:
         """The run of this call, and whether the call had started it before."""
         if wanted.idempotency_key:
             return await self._create(wanted, wanted.idempotency_key, {}), False
-        digest = self._digest(wanted)
+        given = [self.identity, wanted.skill, wanted.engine, wanted.mode, wanted.input, wanted.parameter]
+        digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:32]
         earlier = await self._earlier(digest)
         if earlier is not None and (
             earlier.finished_at is None or datetime.now(UTC) - earlier.finished_at < _REMEMBERED
@@ -75,10 +76,6 @@ class Caller:
         except (Forbidden, NotFound):
             return None
         return Mode.INTERACTIVE if Mode.INTERACTIVE in modes else None
-
-    def _digest(self, wanted: RunSkill) -> str:
-        given = [self.identity, wanted.skill, wanted.engine, wanted.mode, wanted.input, wanted.parameter]
-        return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:32]
 
     async def _earlier(self, digest: str) -> Run | None:
         """The newest run of the same call. A token without `read` cannot look, and finds it by the key alone.

@@ -41,7 +41,7 @@ def by_form(asked: Interaction, form: Form, content: dict[str, Any] | None) -> A
 def by_tool(asked: Interaction, given: Any) -> Any:
     """The answer in the arguments of a tool: nothing stands for the default. Raises `Refused` if there is none."""
     if _is_empty(asked, given):
-        given = _default(asked)
+        given = asked.default if asked.default is not None else (asked.response_schema or {}).get("default")
         if given is None:
             raise _invalid("the answer is empty, and the question has no default")
     elif isinstance(given, str):
@@ -53,10 +53,6 @@ def _is_empty(asked: Interaction, given: Any) -> bool:
     """Nothing, unless it is offered as an option."""
     is_blank = given is None or (isinstance(given, str) and not given.strip())
     return is_blank and given not in [option_value(each) for each in asked.options]
-
-
-def _default(asked: Interaction) -> Any:
-    return asked.default if asked.default is not None else (asked.response_schema or {}).get("default")
 
 
 def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:

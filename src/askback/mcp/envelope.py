@@ -111,6 +111,8 @@ def envelope_of(
     asked = run.pending_interaction if run.state is RunState.WAITING_USER else None
     error = run.error if run.state is RunState.FAILED else None
     files: tuple[Artifact, ...] = () if result is None else result.artifacts
+    earlier = "This is the run that the same call has started before. " if found else ""
+    message = _next_step(run, answer_url) if may_read else f"{state_text(run.state)} {_CANNOT_READ}"
     return Envelope(
         run_id=run.id,
         state=run.state,
@@ -119,13 +121,8 @@ def envelope_of(
         data=None if result is None else result.data,
         error=None if error is None else Failure(code=error.code, message=error.message),
         artifacts=[File(path=each.path, uri=artifact_uri(run.id, each.path), size=each.size) for each in files],
-        message=_message(run, answer_url, found=found, may_read=may_read),
+        message=earlier + message,
     )
-
-
-def _message(run: Run, answer_url: str | None, *, found: bool, may_read: bool) -> str:
-    earlier = "This is the run that the same call has started before. " if found else ""
-    return earlier + (_next_step(run, answer_url) if may_read else f"{state_text(run.state)} {_CANNOT_READ}")
 
 
 def _next_step(run: Run, answer_url: str | None) -> str:

@@ -69,7 +69,10 @@ def form_of(asked: Asked, *, rich: bool = False) -> Form | None:
     whole = bool(fields)
     if not whole:
         fields = {ANSWER: _single(asked, rich=rich)}
-    choices = {name: _choices(field) for name, field in fields.items()}
+    choices = {
+        name: {} if type_of(field) == "array" else {title: value for value, title in choices_of(field)}
+        for name, field in fields.items()
+    }
     shown = {name: _shown(field, choices[name], rich=rich, whole=whole) for name, field in fields.items()}
     properties = {name: each for name, each in shown.items() if each is not None}
     if len(properties) < len(fields):
@@ -100,11 +103,6 @@ def _single(asked: Asked, *, rich: bool) -> Schema:
     if asked.response_schema is not None:
         return {**title, **asked.response_schema, **default}
     return {**title, "type": "string", "minLength": 1, **default}
-
-
-def _choices(field: Schema) -> dict[str, Json]:
-    """The values of a field with choices, by label."""
-    return {} if type_of(field) == "array" else {title: value for value, title in choices_of(field)}
 
 
 def _shown(field: Schema, choices: Mapping[str, Json], *, rich: bool, whole: bool) -> dict[str, Any] | None:

@@ -159,10 +159,6 @@ def _is_count(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
-def _is_default(value: Json) -> bool:
-    return _is_scalar(value) or value == "" or (isinstance(value, list) and all(map(_is_text, value)))
-
-
 def _are_texts(value: Json) -> bool:
     return isinstance(value, list) and 0 < len(value) <= _MAX_OPTIONS and all(map(_is_text, value))
 
@@ -186,7 +182,9 @@ _Fits = Callable[[Any], bool]
 _COMMON: dict[str, _Fits] = {
     "title": _is_text,
     "description": _is_text,
-    "default": _is_default,
+    "default": lambda value: (
+        _is_scalar(value) or value == "" or (isinstance(value, list) and all(map(_is_text, value)))
+    ),
     "writeOnly": lambda value: isinstance(value, bool),
 }
 _TEXT: dict[str, _Fits] = {

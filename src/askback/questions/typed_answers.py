@@ -132,7 +132,8 @@ def field_problems(value: Json, field: Schema) -> tuple[str, ...]:
     offered, kind = choices(field), type_of(field)
     if kind == "boolean" and not isinstance(value, bool):
         return (SAY_YES_OR_NO,)
-    wrong = [each for each in (value if isinstance(value, list) else [value]) if not _is_offered(each, offered)]
+    texts = {json.dumps(each) for each, _ in offered}
+    wrong = [each for each in (value if isinstance(value, list) else [value]) if json.dumps(each) not in texts]
     if offered and wrong:
         shown = ", ".join(one_line(text_of(each), _MAX_SHOWN) for each in wrong)
         verb = "is" if len(wrong) == 1 else "are"
@@ -146,7 +147,3 @@ def field_problems(value: Json, field: Schema) -> tuple[str, ...]:
     if problems and isinstance(value, str) and field.get("format") == "date":
         return (f"{one_line(value, _MAX_SHOWN)} {_DATE}",)
     return tuple(in_words(problem) for problem in problems)
-
-
-def _is_offered(value: Json, offered: Choices) -> bool:
-    return any(json.dumps(value) == json.dumps(each) for each, _ in offered)

@@ -15,9 +15,11 @@ from enum import StrEnum
 
 from askback.core.decisions import Decision
 from askback.core.errors import ErrorCode
-from askback.core.events import EventType, NewEvent
+from askback.core.events import EventType
 from askback.core.runs import Run, RunState, TurnKind, Usage
 from askback.core.signals import TurnProcess
+
+_USAGE = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
 
 
 class EpisodeKind(StrEnum):
@@ -161,7 +163,7 @@ class RunObserver:
         for event in decision.events:
             match event.type:
                 case EventType.USAGE:
-                    usage = _usage(event)
+                    usage = Usage(**{name: event.data[name] for name in _USAGE})
                 case EventType.TURN_ENDED:
                     yield self._ended(before, decision, event.data["outcome"], usage)
                 case EventType.TURN_STARTED:
@@ -210,8 +212,3 @@ def _replied_at(before: Run, decision: Decision) -> datetime | None:
     order = before.next_turn
     is_reply = before.state is RunState.QUEUED and order.kind is TurnKind.REPLY
     return before.updated_at if is_reply and before.attempt_number < order.attempt_number else None
-
-
-def _usage(event: NewEvent) -> Usage:
-    names = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
-    return Usage(**{name: event.data[name] for name in names})

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from askback.http.routes.server import statistics
 from askback.text.formatting import size
 from askback.web.page_context import PageContext
-from askback.wire.server import DayStats, Finished, Statistics
+from askback.wire.server import DayStats, Finished
 
 PERIODS = (14, 30)
 _FIRST_SHOWN = 30
@@ -48,7 +48,10 @@ async def dashboard(context: PageContext, request: Request) -> Response:
         share=success_share(stats.days),
         failures=failures(stats.days),
         tokens=chart([(day.date, _tokens(day)) for day in stats.days]),
-        tokens_by={name: bars(_total_tokens(stats, name), _MAX_NAMES) for name in ("skills", "engines")},
+        tokens_by={
+            name: bars([(each.name, sum(_tokens(each).values())) for each in found], _MAX_NAMES)
+            for name, found in (("skills", stats.skills), ("engines", stats.engines))
+        },
         few_answers=stats.answers.count < _FEW_ANSWERS,
         waiting=pending.items,
         slots=health.slots,
@@ -64,11 +67,6 @@ def _outcomes(day: Finished) -> dict[str, int]:
 
 def _tokens(day: Finished) -> dict[str, int]:
     return {"input": day.usage.input_tokens, "output": day.usage.output_tokens}
-
-
-def _total_tokens(stats: Statistics, name: str) -> list[tuple[str, int]]:
-    found = stats.skills if name == "skills" else stats.engines
-    return [(each.name, sum(_tokens(each).values())) for each in found]
 
 
 def success_share(finished: Sequence[Finished]) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from starlette.responses import Response
 from askback.web.page_context import PageContext
 from askback.web.translations import Translations
 from askback.wire.base import plain
-from askback.wire.server import Engine, Worker
+from askback.wire.server import Engine
 
 CONDITIONS = ("ready", "signed_out", "missing")
 _OFFERS = re.compile(r"its (?:run )?--help offers (.+)|it offers (.+)")
@@ -31,13 +30,10 @@ class Advice:
 async def engines(context: PageContext, request: Request) -> Response:
     found = await usable_first(context, request)
     counts = {name: sum(view["condition"] == name for view in found) for name in CONDITIONS}
-    return context.show(request, "engines.html", engines=found, counts=counts, workers=await _workers(context, request))
-
-
-async def _workers(context: PageContext, request: Request) -> Sequence[Worker] | None:
-    """The programs on all machines. None if there is only this server, or if they are not for this caller to see."""
+    # A token that is restricted to labels does not see the workers. An installation of one server has no list of them.
     restricted = bool(request.scope["grant"].labels)
-    return None if context.workers is None or restricted else await context.workers()
+    workers = None if context.workers is None or restricted else await context.workers()
+    return context.show(request, "engines.html", engines=found, counts=counts, workers=workers)
 
 
 async def usable_first(context: PageContext, request: Request) -> list[dict[str, Any]]:

@@ -114,18 +114,18 @@ class EarlierRun:
 async def earlier(service: Service, run_id: str, package: SkillPackage) -> EarlierRun:
     run, request = await service.store.get(run_id), await service.store.request(run_id)
     shown = await service.secrets.shown_request(run, request)
-    texts = {name: value for name, value in shown.input.items() if not _is_file(name, value)}
+    # The value of an uploaded file is its path in the run's folder.
+    texts = {
+        name: value
+        for name, value in shown.input.items()
+        if not (isinstance(value, str) and value.startswith(f"{INPUTS_DIR}/{name}/"))
+    }
     input_ = _fitting(texts, package.input_schema)
     # The form has no fields for parameters that the schema does not define.
     parameter = _fitting(shown.parameter, package.parameter_schema or {"properties": {}}, every=True)
     left_out = [*(request.input.keys() - input_.keys()), *(request.parameter.keys() - parameter.keys())]
     given = {"input": input_, "parameter": parameter, "options": asdict(run.options)}
     return EarlierRun(run=run, given=given, left_out=tuple(sorted(left_out)))
-
-
-def _is_file(name: str, value: Any) -> bool:
-    """The request contains the path of an uploaded file."""
-    return isinstance(value, str) and value.startswith(f"{INPUTS_DIR}/{name}/")
 
 
 def _fitting(values: Mapping[str, Any], schema: Schema | None, *, every: bool = False) -> dict[str, Any]:

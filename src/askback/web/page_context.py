@@ -204,7 +204,9 @@ def rendered(text: str) -> Markup:
     tokens = parser.parse(text) if len(text) <= MAX_MARKDOWN else []
     if len(text) > MAX_MARKDOWN or _length(tokens) > MAX_RENDERED:
         return Markup("<pre>{}</pre>").format(text[:MAX_CHARACTERS])
-    _lower_headings(tokens)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
     made = parser.renderer.render(tokens, parser.options, {})
     safe = nh3.clean(
         made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"
@@ -221,9 +223,3 @@ def _length(tokens: Iterable[Token]) -> int:
         + _length(token.children or ())
         for token in tokens
     )
-
-
-def _lower_headings(tokens: Sequence[Token]) -> None:
-    for token in tokens:
-        if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"

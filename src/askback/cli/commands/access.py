@@ -20,7 +20,6 @@ from askback.text.formatting import one_line, printable, rfc3339
 if TYPE_CHECKING:
     from askback.access.sessions import Session, Sessions
     from askback.access.tokens import Token, Tokens, TokenUse
-    from askback.client import ListedInvitation
     from askback.settings.model import Settings
 
 _SCOPES = ("submit", "answer", "read", "admin")
@@ -255,15 +254,11 @@ async def invitations_command(settings: Settings, as_json: bool, url: str | None
         found = await client.invitations()
     return output.print_list(
         found,
-        _invitation_line,
+        lambda each: f"{each.id:<10} {printable(each.token):<24} {each.expires_at:%Y-%m-%d %H:%M} UTC",
         as_json=as_json,
         heading=f"{'ID':<10} {'TOKEN':<24} EXPIRES",
         empty="there are no unused invitations; create one with: askback invitations create NAME",
     )
-
-
-def _invitation_line(invitation: ListedInvitation) -> str:
-    return f"{invitation.id:<10} {printable(invitation.token):<24} {invitation.expires_at:%Y-%m-%d %H:%M} UTC"
 
 
 @invitations_command.command("create", cls=Command, examples=("askback invitations create anna --expires-in 7d",))

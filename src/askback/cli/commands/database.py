@@ -165,13 +165,10 @@ def _status(settings: Settings, *, as_json: bool) -> int:
     if now.waiting:
         output.print_line(f"{_waiting(now)} for `askback database upgrade`, once no older program is alive")
     for each in living:
-        output.print_line(f"  {each.name}  {each.facts.kind}  {_versions(each)}  {each.facts.host}")
+        facts = each.facts
+        known = f"knows format {facts.format}" if facts.format else "does not say what it knows"
+        output.print_line(f"  {each.name}  {facts.kind}  Askback {facts.version}, {known}  {facts.host}")
     return 0
-
-
-def _versions(program: Instance) -> str:
-    known = program.facts.format
-    return f"Askback {program.facts.version}, " + (f"knows format {known}" if known else "does not say what it knows")
 
 
 def _view(found: SchemaStatus, living: Sequence[Instance]) -> dict[str, Any]:

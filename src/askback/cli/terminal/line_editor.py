@@ -67,7 +67,9 @@ def _key_bindings(ignores_empty_line: Callable[[], bool]) -> KeyBindings:
         else:
             event.current_buffer.delete()
 
-    @bindings.add("enter", filter=has_focus(DEFAULT_BUFFER) & Condition(_is_empty))
+    @bindings.add(
+        "enter", filter=has_focus(DEFAULT_BUFFER) & Condition(lambda: not get_app().current_buffer.text.strip())
+    )
     def accept_empty(event: KeyPressEvent) -> None:
         if not ignores_empty_line():
             event.current_buffer.validate_and_handle()
@@ -80,10 +82,6 @@ def _key_bindings(ignores_empty_line: Callable[[], bool]) -> KeyBindings:
     return bindings
 
 
-def _is_empty() -> bool:
-    return not get_app().current_buffer.text.strip()
-
-
 class _Input(Vt100Input):
     """Passes characters that arrive together as one paste: key by key, 100 KB would take a minute."""
 
@@ -92,16 +90,12 @@ class _Input(Vt100Input):
         while more := super().read_keys():
             arrived += more
         keys: list[KeyPress] = []
-        for is_text, group in groupby(arrived, key=_is_character):
+        for is_text, group in groupby(arrived, key=lambda key: len(key.key) == 1 and key.key.isprintable()):
             run = list(group)
             if is_text and len(run) > 1:
                 run = [KeyPress(Keys.BracketedPaste, "".join(key.data for key in run))]
             keys += run
         return keys
-
-
-def _is_character(key: KeyPress) -> bool:
-    return len(key.key) == 1 and key.key.isprintable()
 
 
 class _Hidden(Processor):

@@ -90,7 +90,9 @@ class ClaudeParser(JsonLinesParser):
     def _count(self, result: Mapping[str, Any]) -> Usage:
         """In newer versions, the tokens of a resumed session include those of earlier processes."""
         if self._resident or _SINCE_LAST not in result:
-            return _usage(result)
+            # The usage of all models includes subagents. Claude reports cache reads and writes separately from the input.
+            by_model = _by_model(result, "modelUsage")
+            return _tokens(object_at(result, "usage"), *_COUNTS) if by_model is None else by_model
         self._since_last += _by_model(result, _SINCE_LAST) or Usage()
         return self._since_last
 
@@ -140,15 +142,6 @@ def _words(result: Mapping[str, Any]) -> str:
     return text_at(result, "result") or "\n".join(listed) or text_at(result, "subtype")
 
 
-def _usage(result: Mapping[str, Any]) -> Usage:
-    """The usage of all models, including subagents; if that is missing, the usage of the conversation.
-
-    Claude reports cache reads and cache writes separately from the input.
-    """
-    by_model = _by_model(result, "modelUsage")
-    return _tokens(object_at(result, "usage"), *_COUNTS) if by_model is None else by_model
-
-
 def _by_model(result: Mapping[str, Any], key: str) -> Usage | None:
     models = [model for model in object_at(result, key).values() if isinstance(model, dict)]
     return sum((_tokens(model, *_MODEL_COUNTS) for model in models), Usage()) if models else None
@@ -179,7 +172,9 @@ class MessageAssembler:
                     yield from self._add(text_at(message, "id"), text_at(block, "text"))
                 case "tool_use":
                     yield from self.flush()
-                    yield self._started(block)
+                    call_id, name = text_at(block, "id"), text_at(block, "name")
+                    self._tools.put(call_id, name[:MAX_ID])
+                    yield ToolStarted(call_id=call_id, name=name, detail=tool_detail(object_at(block, "input")))
                 case "tool_result":
                     yield from self.flush()
                     yield self._ended(block)
@@ -193,11 +188,6 @@ class MessageAssembler:
             yield from self.flush()
         self._message_id = message_id
         self._parts.add(text)
-
-    def _started(self, block: Mapping[str, Any]) -> ToolStarted:
-        call_id, name = text_at(block, "id"), text_at(block, "name")
-        self._tools.put(call_id, name[:MAX_ID])
-        return ToolStarted(call_id=call_id, name=name, detail=tool_detail(object_at(block, "input")))
 
     def _ended(self, block: Mapping[str, Any]) -> ToolEnded:
         call_id = text_at(block, "tool_use_id")

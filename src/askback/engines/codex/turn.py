@@ -57,16 +57,13 @@ class Items:
         call_id, name = text_at(item, "id"), text_at(item, "tool") or kind
         if call_id not in self._running:
             self._running.put(call_id, None)
-            yield ToolStarted(call_id=call_id, name=name, detail=_detail(item))
+            paths = (text_at(each, "path") for each in objects_at(item, "changes"))
+            detail = text_at(item, "command") or text_at(item, "query") or "\n".join(paths)
+            yield ToolStarted(call_id=call_id, name=name, detail=detail)
         if ended:
             self._running.pop(call_id)
             ok = text_at(item, "status") not in ("failed", "declined") and item.get("exit_code") in (None, 0)
             yield ToolEnded(call_id=call_id, name=name, ok=ok, output=text_at(item, "aggregated_output"))
-
-
-def _detail(item: Mapping[str, Any]) -> str:
-    paths = (text_at(each, "path") for each in objects_at(item, "changes"))
-    return text_at(item, "command") or text_at(item, "query") or "\n".join(paths)
 
 
 def usage_in(tokens: Mapping[str, Any]) -> Usage:

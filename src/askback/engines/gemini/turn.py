@@ -208,9 +208,7 @@ def events_of(document: Mapping[str, Any], *, may_succeed: bool) -> Iterator[dic
     for warning in warnings if isinstance(warnings, list) else []:
         yield {"type": "error", "severity": "warning", "message": warning}
     status = "error" if error else "success"
-    yield {"type": "result", "status": status, "error": error, "stats": _stats(object_at(document, "stats", "models"))}
-
-
-def _stats(models: Mapping[str, Any]) -> dict[str, int]:
-    counts = [object_at(model, "tokens") for model in models.values() if isinstance(model, dict)]
-    return {name: sum(count_at(each, key) for each in counts) for key, name in _COUNTS.items()}
+    models = object_at(document, "stats", "models").values()
+    counts = [object_at(model, "tokens") for model in models if isinstance(model, dict)]
+    stats = {name: sum(count_at(each, key) for each in counts) for key, name in _COUNTS.items()}
+    yield {"type": "result", "status": status, "error": error, "stats": stats}

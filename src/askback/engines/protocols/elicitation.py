@@ -83,7 +83,9 @@ class Form:
             return {name: value for name, value in response.items() if name in self.fields}
         if len(self.fields) != 1 or response is None:
             return None
-        return {name: _chosen(self.question, response) for name in self.fields}
+        # The label of an option stands for its value.
+        named = (option_value(option) for option in self.question.options if option_label(option) == response)
+        return dict.fromkeys(self.fields, next(named, response))
 
     def _defaults(self) -> Mapping[str, Json] | None:
         required = self.schema.get("required", ())
@@ -117,12 +119,6 @@ def _options(field: Mapping[str, Any]) -> tuple[Json, ...]:
     if len(names) != len(values):
         return tuple(values)
     return tuple({"label": name, "value": value} for value, name in zip(values, names, strict=True))
-
-
-def _chosen(question: Question, response: Json) -> Json:
-    """The value of the option with that label; any other response is returned unchanged."""
-    named = (option_value(option) for option in question.options if option_label(option) == response)
-    return next(named, response)
 
 
 def _default(field: Mapping[str, Any]) -> Json:

@@ -39,7 +39,8 @@ class Input:
     def _line(self) -> bytes | None:
         parts = [self._rest]
         while not self._lines:
-            self._wait()
+            while self.meanwhile is not None and not select.select([0], [], [], _POLL_SEC)[0]:
+                self.meanwhile()
             data = os.read(0, _CHUNK)
             if not data:
                 return None
@@ -48,10 +49,6 @@ class Input:
                 *self._lines, last = b"".join(parts).split(b"\n")
                 self._rest = last
         return self._lines.pop(0)
-
-    def _wait(self) -> None:
-        while self.meanwhile is not None and not select.select([0], [], [], _POLL_SEC)[0]:
-            self.meanwhile()
 
 
 def _read(line: bytes) -> dict[str, Any]:

@@ -128,7 +128,10 @@ class Player:
         return 0
 
     def _play(self, script: Script, prompt: str) -> None:
-        session = self._session or self._open()
+        session = self._session
+        if session is None and "resume" in self._options:
+            session = Session.resume(self._home, self._options["resume"])
+        session = session or Session.start(self._home)
         if not session.records and (turns := turns_in_transcript(prompt)):
             session.add("rebuilt", turns=turns)
         steps = script.steps(session.turn, self._mode)
@@ -156,11 +159,6 @@ class Player:
             self._do(steps)
         except Answered:
             self._answered = True
-
-    def _open(self) -> Session:
-        if "resume" in self._options:
-            return Session.resume(self._home, self._options["resume"])
-        return Session.start(self._home)
 
     @property
     def _mode(self) -> str:
