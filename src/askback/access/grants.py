@@ -88,7 +88,7 @@ class Issued(Generic[R]):
         return sorted(filter(self._is_valid, self._stored.read().values()), key=lambda each: each.created_at)
 
     def revoke(self, ids: Iterable[str]) -> None:
-        """End all of these, or none."""
+        """Revoke all of these, or none."""
         with self._stored.changing() as stored:
             found = {each.id: each.digest for each in stored.values() if self._is_valid(each)}
             for each in ids:

@@ -1,4 +1,4 @@
-"""The agent as the protocol has it: sessions, prompts, and what it can do."""
+"""The ACP agent: sessions, prompts and capabilities."""
 
 from __future__ import annotations
 

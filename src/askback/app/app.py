@@ -88,7 +88,7 @@ class App:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Do what its role is within the block; turns in progress at its end go back to the queue."""
+        """Do the work of its role during the block. Turns in progress at its end go back to the queue."""
         if self.notifications is not None:
             await self.notifications.register()
         if self.fleet is not None:
@@ -109,7 +109,7 @@ class App:
                     task.cancel()
 
     def _services(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What runs beside the worker in every instance. The duties of the leader are in `membership`."""
+        """The background services of every instance. Those of the leader are in `membership`."""
         yield self.membership.run()
         yield self.machine.run()
         if is_shared(self.settings):

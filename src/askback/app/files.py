@@ -97,7 +97,7 @@ def _trusted_sec(address: Path | StoreAddress) -> float:
 
 
 def files_at(address: Path | StoreAddress) -> Files:
-    """The files there, whosever they are. Nothing is created."""
+    """The files at an address, whichever database they belong to. Creates nothing."""
     if isinstance(address, Path):
         return FolderFiles(address)
     # An extra.

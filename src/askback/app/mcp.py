@@ -63,7 +63,7 @@ class McpFace:
             await streams.while_valid(face, scope, receive, send)
 
     async def serve(self) -> None:
-        """Runs while the server does."""
+        """Load the MCP server with its first request, and serve until canceled."""
         await self._wanted.wait()
         made: list[Callable[..., HttpFace]] = []
 

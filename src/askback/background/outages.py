@@ -56,7 +56,7 @@ class Outages:
         log.error("%s: %s%s", what, error, more, extra=None if run is None else {"run": run}, exc_info=trace)
 
     def _record(self, cause: str) -> int | None:
-        """How many failures were not logged before this one. None: this one is not either."""
+        """Count a failure. Returns how many were not logged since the last line; None if this one is not logged either."""
         outage = self._known.get(cause)
         if outage is None or self._now() - outage.logged_at >= _REMINDER_SEC:
             silent = 0 if outage is None or outage.over else outage.silent
@@ -76,7 +76,7 @@ class Outages:
             log.warning(message, extra={"error": error})
 
     def over(self, log: logging.Logger, code: RefusalCode, message: str) -> None:
-        """Log that what failed with this code works again, if a line says that it did not."""
+        """Log the end of an outage, if its beginning was logged."""
         with self._changing:
             outage = self._known.get(_key(code))
             if outage is None or outage.over:

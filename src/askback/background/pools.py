@@ -43,13 +43,13 @@ class _Job:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> bool:
-        """False if it was abandoned before a thread was free."""
+        """Mark the job as started. False if it was abandoned before."""
         with self.lock:
             self.began = not self.abandoned.is_set()
             return self.began
 
     def abandon(self) -> bool:
-        """From now on its checkpoint raises. Whether a thread works on it."""
+        """Make its checkpoint raise. Returns whether a thread works on it."""
         with self.lock:
             self.abandoned.set()
             return self.began

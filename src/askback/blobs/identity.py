@@ -133,7 +133,7 @@ class MarkedFiles(Files):
             self._known = self._settle()
 
     def _trust(self) -> None:
-        """For a write: an object store does not become another one within seconds, but a folder does."""
+        """Verify the mark before a write, unless it was verified in the last `trusted_sec` seconds."""
         if time.monotonic() - self._seen_at >= self._trusted_sec:
             self.confirm()
 

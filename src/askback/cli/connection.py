@@ -117,7 +117,7 @@ def _is_for(env_url: str | None, url: str) -> bool:
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
-    """What a token is for. None if no server can have this URL."""
+    """The scheme, host and port that a token is for. None for an invalid URL."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or _PROTOCOLS.get(parts.scheme)
@@ -138,7 +138,7 @@ def _local(settings: Settings, token: str | None) -> Server | None:
 
 
 def check_url(url: str) -> None:
-    """Raises what a call would, if no server can have this URL. Nothing is sent."""
+    """Raise what a call would for an invalid URL. Sends nothing."""
     from askback.client import ServerUnreachable
 
     reason = None

@@ -1,4 +1,4 @@
-"""How help looks: commands in groups, examples, headings in bold on a terminal, at most 80 columns.
+"""The layout of help: commands in groups, examples, headings in bold on a terminal, at most 80 columns.
 
 Imported for every command, so it must import quickly.
 """

@@ -82,7 +82,7 @@ def ascii_fallback(text: str) -> str:
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """The width of the terminal; None if the stream, by default stdout, is none."""
+    """The width of the terminal; None if the stream (default: stdout) is not a terminal."""
     stream = stream or sys.stdout
     return (os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH) if stream.isatty() else None
 
@@ -247,7 +247,7 @@ def flush() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Do not try again to write what is buffered when the program ends."""
+    """Drop buffered output, so that it is not written when the program ends."""
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, stream.fileno())
     os.close(descriptor)

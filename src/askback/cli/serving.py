@@ -120,7 +120,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def _twin(address: str, port: int) -> socket.socket | None:
-    """None if this machine lacks that IP version, so that nobody can listen there."""
+    """A socket of the other IP version; None if this machine does not support it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

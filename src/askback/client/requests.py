@@ -68,7 +68,7 @@ def connection(
 
 @contextmanager
 def request_arguments(call: Call[Any], stream_timeout_sec: float | None = None) -> Iterator[dict[str, Any]]:
-    """The arguments of the httpx request. A file is open while it is sent. An event stream has a timeout of its own."""
+    """The arguments of the httpx request. A file is open while it is sent. `stream_timeout_sec` is for event streams."""
     arguments: dict[str, Any] = {"params": dict(call.params), "headers": dict(call.headers), "content": call.body}
     if stream_timeout_sec is not None:
         arguments["timeout"] = httpx.Timeout(stream_timeout_sec, read=SILENCE_SEC)

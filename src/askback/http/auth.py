@@ -173,7 +173,7 @@ class Gate:
             await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
-        """The application, or the response of the gate itself."""
+        """Choose what responds: the application, or the gate itself."""
         headers = headers_of(scope)
         if (scope["path"], scope["method"]) == (REACHABLE, "GET"):
             return self._reachable(headers)
@@ -257,7 +257,7 @@ class Gate:
         return "cookie" if self._cookie(headers) else None
 
     def _reachable(self, headers: Mapping[str, str]) -> Response:
-        """Only readable by the page that continues from a loopback name."""
+        """Respond to the page that checks whether this host name can be reached. Other origins cannot read the response."""
         origin = headers.get("origin", "").lower()
         host = origin.removeprefix("http://")
         if host == origin or not self._addresses.may_continue(host):

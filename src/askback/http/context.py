@@ -173,7 +173,7 @@ class Context:
 
 
 def _origin(given: FromRun, grant: Grant) -> runs.Origin:
-    """Who copies from a run reads it."""
+    """The run to continue. Requires the scope `read`."""
     if not grant.allows(AccessScope.READ):
         raise Forbidden(
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
@@ -233,7 +233,7 @@ class Changed:
 def changed(
     request: Request, what: str | None = None, *, run_id: str | None = None, interaction_id: str | None = None
 ) -> None:
-    """For a handler that has written something outside the database: what the entry in the audit log is about.
+    """Set what the audit entry is about. For handlers that write outside the database.
 
     If the handler does not call it, nothing was written, and there is no entry.
     """

@@ -167,7 +167,7 @@ class ConnectionProtocol(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """There is something to parse."""
+        """Queue this connection for parsing."""
         self._all.parsing.add(self)
 
     def parse(self) -> None:

@@ -216,7 +216,7 @@ class EventStream(Response):
 
 
 class _Answer:
-    """Sends the response of another application, which may have to be ended for it."""
+    """Sends the response of another application, and completes it if the application is canceled."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""What a tool does for its caller: start a run, wait for it, answer, read its result. All of it by the HTTP API."""
+"""The operations of the tools, through the HTTP API: start a run, wait for it, answer, read its result."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Caller:
         )
 
     async def _usual_mode(self, skill_id: str) -> str | None:
-        """Interactive, if the skill can: somebody sits at an MCP client."""
+        """Interactive if the skill supports it: an MCP client has a user."""
         try:
             modes = (await self.client.skill(skill_id)).execution_modes
         except (Forbidden, NotFound):
@@ -145,7 +145,7 @@ class Caller:
             return None
 
     def key_of(self, run_id: str, asked: Interaction) -> Question:
-        """What is remembered of this question belongs to this caller."""
+        """The key of what is remembered about this question, for this caller alone."""
         return self.identity, run_id, f"{asked.interaction_id} {asked.asked_at}"
 
     async def answer_url(self, run_id: str, asked: Interaction) -> str | None:
@@ -165,7 +165,7 @@ class Caller:
         return link.url
 
     async def _write(self, writing: Coroutine[Any, Any, T]) -> T:
-        """A write is done whole, also if the call is cut off."""
+        """Complete a write even if the call is canceled."""
         task = asyncio.ensure_future(writing)
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)

@@ -50,7 +50,7 @@ def by_tool(asked: Interaction, given: Any) -> Any:
 
 
 def _is_empty(asked: Interaction, given: Any) -> bool:
-    """Nothing, unless it is offered as an option."""
+    """Whether the answer is empty, and not an option that is empty."""
     is_blank = given is None or (isinstance(given, str) and not given.strip())
     return is_blank and given not in [option_value(each) for each in asked.options]
 

@@ -34,7 +34,7 @@ _SESSION_ENDED = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """A message that comes while its session ends is no error: its client has ended the session, or its token did."""
+    """Whether to log a record. A message that arrives while its session ends is not an error."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not issubclass(kind, _SESSION_ENDED)
 
@@ -121,7 +121,7 @@ class HttpFace:
             await self._manager.handle_request({**scope, "user": user}, receive, send)
 
     async def _end_session(self, session_id: str, owner: str) -> None:
-        """As if its client had ended it."""
+        """End a session with the request that its client would send."""
         scope = {"type": "http", "method": "DELETE", "path": "/mcp", "query_string": b""}
         await self._handle(
             owner, {**scope, "headers": [(_SESSION_ID, session_id.encode("latin-1"))]}, _no_body, _ignore
@@ -140,7 +140,7 @@ async def _no_body() -> Message:
 
 
 async def _ignore(message: Message) -> None:
-    """Nobody waits for the response."""
+    """Discard the response."""
 
 
 def _scope(ctx: ServerRequestContext[Any, Any]) -> Scope:
@@ -232,7 +232,7 @@ class Sessions:
                 self._all[session_id] = session
 
     def forget(self, session_id: str, owner: str) -> None:
-        """The session has ended."""
+        """Remove a session that has ended."""
         if (session := self._all.get(session_id)) is not None and session.owner == owner:
             del self._all[session_id]
 

@@ -71,7 +71,7 @@ def make_server(
             raise MCPError(types.INTERNAL_ERROR, late) from None
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        """Skills alone. Artifacts are found by the links in results: there may be very many."""
+        """List the skills. Artifacts are linked in results instead: there may be very many."""
         try:
             async with asyncio.timeout(call_sec):
                 return await list_skill_files(callers(ctx).client, params.cursor if params else None)
@@ -100,7 +100,7 @@ def make_server(
 
 
 def state_security(key: bytes | None, principal: Callable[[Context], str | None] | None) -> RequestStateSecurity:
-    """How the state of a question is sealed. With a key, it survives a restart."""
+    """The security settings that seal the state of a question. With a key, it survives a restart."""
     if key is None:
         return RequestStateSecurity.ephemeral(ttl=_STATE_SEC)
     return RequestStateSecurity(keys=[key], ttl=_STATE_SEC, bind_principal=principal)

@@ -51,7 +51,7 @@ class Clients:
 
 
 class _StdioClient(AsyncClient):
-    """Says where its token comes from. The server names a header instead, which nobody sets here."""
+    """Replaces the advice of a 401: the user sets a variable or an option here, not a header."""
 
     async def _do(self, call: Call[T]) -> T:
         try:

@@ -99,7 +99,7 @@ _MAX_REACTIONS = 10_000
 
 
 class TaskParams(types.RequestParams):
-    """What names a task."""
+    """The parameters of a request about a task."""
 
     task_id: str
 

@@ -82,7 +82,7 @@ def common_database() -> str | None:
 
 
 def client_environment() -> tuple[str | None, str | None]:
-    """The server's URL and token for the client commands. An empty variable is as good as none."""
+    """The server's URL and token for the client commands. An empty variable counts as unset."""
     return os.environ.get("ASKBACK_URL") or None, os.environ.get("ASKBACK_TOKEN") or None
 
 

@@ -241,7 +241,7 @@ class Settings(BaseSettings):
         return next((self._origins[key] for key in keys if key in self._origins), Origin(source="default"))
 
     def unit(self, path: Sequence[str]) -> str | None:
-        """The unit of a number, where its key does not tell it."""
+        """The unit of a number, if its key does not name it."""
         return setting_types.unit(Settings, path)
 
     @model_validator(mode="before")

@@ -64,7 +64,7 @@ def _in_words(value: Any, schema: Any, texts: Translations) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """As JSON: in Python, true equals 1."""
+    """Compare as JSON: in Python, true equals 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -56,7 +56,7 @@ async def files(context: PageContext, request: Request) -> Response:
 
 
 async def listed(context: PageContext, run_id: str) -> FileList:
-    """Without its files, a run can still be read and answered."""
+    """List the files of a run. If they are unavailable, the page is shown without them."""
     try:
         found = await context.service.artifact_page(run_id, 0, MAX_LISTED, MAX_NAMES)
     except Unavailable as error:
@@ -123,7 +123,7 @@ async def _picture(head: bytes, file: BinaryIO, pool: Pool) -> AsyncGenerator[by
 
 
 def preview_of(path: str, content: bytes) -> Preview:
-    """Decided by the content, then by the file name's suffix."""
+    """Choose a preview by the content, then by the file name's suffix."""
     if picture_kind(content) is not None:
         return Preview(is_picture=True)
     cut, suffix = len(content) > MAX_TEXT, PurePosixPath(path).suffix.lower()

@@ -75,7 +75,7 @@ async def _again(context: PageContext, request: Request, package: SkillPackage) 
 
 
 def _followed(earlier: EarlierRun, package: SkillPackage) -> EarlierRun:
-    """What is said next is new, unless the skill needs its input again."""
+    """Clear the input, which was for the earlier run, unless the skill requires it again."""
     if (package.input_schema or {}).get("properties"):
         return earlier
     return replace(earlier, given={**earlier.given, "input": {}}, left_out=())
@@ -160,7 +160,7 @@ async def actions_of(service: Service, run: Run) -> RunActions:
 
 
 def _options(run: Run) -> dict[str, Any]:
-    """What a fork needs to be like its source. It is resumable in any case."""
+    """The options that a fork copies from its source. A fork is always resumable."""
     left_out = {"interactive_profile"}
     if any(warning.code is WarningCode.EFFORT_IGNORED for warning in run.warnings):
         left_out.add("effort")

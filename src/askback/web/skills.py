@@ -57,7 +57,7 @@ class Past:
 
 
 def past(recent: Sequence[Run]) -> Past | None:
-    """None if there are no runs. Canceled runs say nothing about the skill."""
+    """Summarize the latest runs; None if there are none. Canceled runs do not count."""
     if not recent:
         return None
     states = [run.state for run in recent]

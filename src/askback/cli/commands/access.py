@@ -211,7 +211,7 @@ def _sessions(settings: Settings) -> Sessions:
 
 
 def _active(settings: Settings) -> list[Session]:
-    """Without those whose token was revoked or has expired."""
+    """The sessions whose token is still valid."""
     tokens, found = _tokens(settings), _sessions(settings).all()
     return [each for each in found if each.token == "main" or tokens.find(each.token_digest) is not None]
 

@@ -131,7 +131,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
 
 
 def _refuse_used(folder: Path) -> None:
-    """A program may work on the folder without having the file open."""
+    """Refuse while a program uses the folder. It may not have the file open."""
     from askback.process.locks import is_held
     from askback.store.sqlite.moving import in_use
 

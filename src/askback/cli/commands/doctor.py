@@ -205,7 +205,7 @@ def _disk(data_dir: Path) -> Finding:
 
 
 def _access(data_dir: Path) -> Iterator[Finding]:
-    """Checked before the folder is opened, which removes permissions of other users."""
+    """Whether other users can access the data folder. Checked before it is opened, which removes their permissions."""
     from askback.fs.paths import Access, access_of_others
 
     if not options.exists(data_dir):

@@ -1,4 +1,4 @@
-"""`askback files`: the file store of this database, and the repair of what no program decides by itself."""
+"""`askback files`: shows the file store of this database, and changes which one it uses."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
 @_YES
 @options.common
 async def forget(settings: Settings, as_json: bool, yes: bool) -> int:
-    """Give the file store up: this database is used without one again. The files in the store are not removed.
+    """Stop using the file store with this database. The files in the store are not removed.
 
     Runs whose last turn was on another machine cannot be continued afterwards. No server or worker may be running.
     """
@@ -111,7 +111,7 @@ async def _change(settings: Settings, change: Callable[[App], Awaitable[dict[str
 
 
 async def _refuse_used(app: App) -> None:
-    """Programs that run know the store that they were started with."""
+    """Refuse while a server or worker runs: it uses the store that it was started with."""
     from askback.core.errors import RefusalCode, Unavailable
     from askback.process.locks import is_held
 

@@ -159,7 +159,7 @@ def _print_entry(shown: dict[str, Any], *, present: bool, as_json: bool) -> int:
 
 
 def _is_present(client: McpClient, path: Path) -> bool:
-    """Whether the file has an entry. One that cannot be read has none that we know of."""
+    """Whether the file has an entry. False if the file cannot be read."""
     with suppress(exit_codes.CommandFailed):
         return ConfigFile.read(client, path, "").existing is not None
     return False
@@ -205,7 +205,7 @@ def _about_backup(backup: Path | None) -> str:
 
 
 def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
-    """What selects the server now, by options or the environment: the client may not have the variables of this shell.
+    """The options that select the current server: the client may not have the variables of this shell.
 
     Never the token: it would be in the file of another program.
     """
@@ -224,7 +224,7 @@ def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
 
 
 def _without_secret(url: str) -> str:
-    """The URL. Raises if it can be none of a server, or has a password."""
+    """The URL. Raises if it is invalid, or contains a user name or password."""
     check_url(url)
     if "@" in urlsplit(url).netloc:
         raise click.UsageError("the URL has a name or password, which would be in the file of another program")

@@ -114,7 +114,7 @@ def _closing(run: Run) -> str:
 
 
 async def _response(pending: Interaction, text: str | None, display: Display, settled: Settled, run_id: str) -> Json:
-    """The meaning of the text, or of what is typed here; None if the question is settled elsewhere before that."""
+    """The answer in the text, or typed on this terminal; None if the question is closed elsewhere first."""
     from askback.cli.terminal import question
     from askback.cli.terminal.prompt import interrupt_leaves
     from askback.questions.typed_answers import read_answer, refusal

@@ -233,7 +233,7 @@ async def audit_command(
     until: datetime | None,
     limit: int,
 ) -> int:
-    """List who wrote what, newest first: answers, runs, links, tokens, sessions, uploads and skills."""
+    """List changes and who made them, newest first: answers, runs, links, tokens, sessions, uploads and skills."""
     from askback.core.access import Action
 
     if action is not None and action not in list(Action):

@@ -34,7 +34,7 @@ class Display:
         pass
 
     def wait_until(self, deadline: datetime | None) -> None:
-        """The run waits for an answer that is given elsewhere."""
+        """Show that the run waits for an answer from elsewhere."""
 
     def pause(self) -> None:
         pass

@@ -62,7 +62,7 @@ async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | Non
 
 
 def unless_left(settled: Settled, left: asyncio.Future[None]) -> Settled:
-    """`settled`, which raises `Abandoned` as soon as `left` is done."""
+    """A wait for `settled` that raises `Abandoned` as soon as `left` is done."""
 
     async def first() -> None:
         settling = asyncio.ensure_future(settled())

@@ -153,12 +153,12 @@ def inbox_entry(asked: PendingQuestion) -> Iterator[str]:
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
-    """Those that are for people, in one line; empty if there are none."""
+    """The labels for people, in one line; empty if there are none."""
     return one_line(shown_labels(for_people(labels or {})), 500)
 
 
 def _taken_over(origin: Origin) -> str:
-    """What the run has of the one that it continues."""
+    """What the run took over from the run that it continues."""
     parts = [f"forked at question {printable(origin.at)}"] if origin.at else ["its session"] if origin.session else []
     if origin.files is not None:
         parts.append(f"its {'artifacts' if origin.files is InheritedFiles.ARTIFACTS else 'working directory'}")

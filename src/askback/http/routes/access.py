@@ -262,7 +262,7 @@ async def send_test(request: Request, context: Context, *, subscription_id: str)
 
 
 def _made(body: PushSubscriptionCreate, grant: Grant, push: Push, user_agent: str) -> Subscription:
-    """Raises `Invalid` with every problem."""
+    """Validate a subscription. Raises one `Invalid` with all problems."""
     from askback.notifications.channels.push_encryption import Recipient
 
     problems = [f"endpoint: {each}" for each in address_problems(body.endpoint, allow_private=push.allow_private)]

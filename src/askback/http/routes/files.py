@@ -75,7 +75,7 @@ async def store_upload(request: Request, context: Context) -> uploads.Upload:
 
 
 def _upload_quota(grant: Grant, context: Context) -> int | None:
-    """A link answers once: it has room for one file, and for another attempt."""
+    """The limits of the caller. A link may upload one file, and retry once."""
     usual = context.quotas.of(grant).upload_bytes
     if grant.link is None:
         return usual

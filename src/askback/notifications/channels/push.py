@@ -49,7 +49,7 @@ class Devices(Protocol):
     """The subscriptions of a data folder. `access.push_subscriptions` implements it."""
 
     def endpoints(self) -> Sequence[str]:
-        """Of all subscriptions, in a stable order. Raises `Unavailable` if they cannot be read."""
+        """The endpoints of all subscriptions, in a stable order. Raises `Unavailable` if they cannot be read."""
         ...
 
     def owners(self) -> Mapping[str, str]:
