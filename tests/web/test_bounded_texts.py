@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+
+import pytest
 
 from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
 from askback.text.json_text import MAX_INDENTED, indented
@@ -34,6 +37,16 @@ def test_references_cannot_multiply_a_long_address() -> None:
 def test_a_text_that_is_too_long_to_render_is_shown_as_it_is() -> None:
     text = "*a* <b>\n" * (MAX_MARKDOWN // 8 + 1)
     assert rendered(text).unescape() == f"<pre>{text}</pre>"
+
+
+@pytest.mark.parametrize("part", ["[", "[[]", "[a][", "*_", "a\n"])
+def test_a_text_that_takes_the_parser_long_is_shown_as_it_is(part: str) -> None:
+    text = part * (MAX_MARKDOWN // len(part))
+    before = time.thread_time()
+    assert rendered(text).unescape() == f"<pre>{text}</pre>"
+    ordinary = "The *brown* fox [jumps](http://x.example) over `the` dog.\n\n" * (MAX_MARKDOWN // 60)
+    assert time.thread_time() - before < 5
+    assert rendered(ordinary).startswith("<p>The <em>brown</em>")
 
 
 def test_a_search_ignores_what_is_beyond_its_limit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from askback.core.runs import RunState
 from askback.engines.scripted import program as scripted
 from askback.process.guardian.client import available
+from askback.worker.warm_pool import DropReason
 from askback.workspace.layout import Workspace
 from askback.workspace.versions import LocalArtifacts
 from support.data_folder import ASK, World, events_of, over, run_async, submit, waiting
@@ -39,6 +41,19 @@ def act():
     if ctypes.CDLL(None).syscall(number, 0x4000 | 17, 0, 0, 0, 0) == 0:
         while True:
             time.sleep(0.1)
+"""
+HOLDS_LEASES = """
+def act():
+    import fcntl, signal
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    held = []
+    for name in ("home/leased", "work/artifacts/leased.txt"):
+        with open(f"{root}/{name}", "w") as file:
+            file.write("text")
+        held.append(os.open(f"{root}/{name}", os.O_RDWR))
+        fcntl.fcntl(held[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    while True:
+        time.sleep(0.1)
 """
 ENGINE = """
 import os, runpy, sys, time
@@ -127,5 +142,51 @@ def test_a_process_that_cannot_be_suspended_is_not_kept(tmp_path: Path) -> None:
             done = await over(app, run.id)
             assert (done.state, done.restarts) == (RunState.SUCCEEDED, 0)
             assert await processes(app, run.id) == ["new", "new"]
+
+    run_async(main)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are a feature of Linux")
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_lease_on_a_file_counts_as_no_shortage_of_the_machine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sticky: bool
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill([{"sleep_sec": 0.5}, ASK], [LAST], output=ANY)
+    options = {"interactive_profile": "sticky_process"} if sticky else {}
+
+    async def main() -> None:
+        async with world.working(engine(tmp_path, HOLDS_LEASES)) as app:
+            run = await waiting(app, (await submit(app, skill, options=options)).id)
+            await app.service.reply(run.id, "crimson")
+            done = await over(app, run.id)
+            assert (done.state, done.restarts) == (RunState.SUCCEEDED, 0)
+
+    run_async(main)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_run_whose_process_is_given_up_while_it_is_claimed_gets_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    skill = world.skill([ASK], [LAST], output=ANY)
+
+    async def main() -> None:
+        async with world.working("warm_sec = 600\nwarm.min_free_memory = 0\nslots = 1\n") as app:
+            take = app.warm.take
+
+            def take_and_lose(run_id: str) -> Any:
+                parked = take(run_id)
+                if parked is not None:
+                    app.warm.give_up(parked, DropReason.LOST)
+                return parked
+
+            monkeypatch.setattr(app.warm, "take", take_and_lose)
+            for _ in range(2):
+                run = await waiting(app, (await submit(app, skill)).id)
+                await app.service.reply(run.id, "crimson")
+                done = await over(app, run.id)
+                assert (done.state, done.restarts) == (RunState.SUCCEEDED, 0)
 
     run_async(main)

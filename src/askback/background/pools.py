@@ -193,7 +193,9 @@ class Pools:
     """Large JSON bodies: decoding, checking, hashing."""
     zipping: Pool = field(default_factory=lambda: Pool("zipping", threads=2, waiting=32))
     files: Pool = field(default_factory=lambda: Pool("files", threads=4, waiting=128))
-    """Artifacts, uploads and previews."""
+    """Artifacts and uploads."""
+    previews: Pool = field(default_factory=lambda: Pool("previews", threads=1, waiting=64))
+    """Rendering Markdown, and indenting JSON. More threads would only wait for the interpreter lock, and no download waits for this."""
     pages: Pool = field(default_factory=lambda: Pool("pages", threads=2, waiting=128))
     """Rendering templates."""
     copying: Pool = field(default_factory=lambda: Pool("copying", threads=2, waiting=32))
@@ -211,7 +213,7 @@ class Pools:
     """Whether the folders of this machine can be used: that must not wait for work that uses them."""
 
     def __iter__(self) -> Iterator[Pool]:
-        work = (self.parsing, self.zipping, self.files, self.pages, self.copying, self.skills, self.turns)
+        work = (self.parsing, self.zipping, self.files, self.previews, self.pages, self.copying, self.skills, self.turns)
         return iter((*work, self.storing, self.saving, self.sweeping, self.checking))
 
     @property

@@ -19,6 +19,7 @@ from askback.fs.copies import extents
 from askback.fs.walk import (
     READABLE,
     EntryReplaced,
+    FileLeased,
     FileState,
     Folder,
     Tree,
@@ -166,6 +167,8 @@ class _Packing:
             opened = open_file(folder.fd, name, listed, unlock=True)
         except EntryReplaced:
             raise TreeChangedWhilePacking(f"{path} was replaced") from None
+        except FileLeased as leased:
+            raise TreeChangedWhilePacking(f"{path} cannot be read: {leased.strerror}") from None
         with closing(opened) as file:
             status = os.fstat(file)
             self._pack_content(file, path, status)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from askback.fs import beneath
-from askback.fs.walk import FILE, Folder, TreeTooLarge, closing, open_file, open_tree, read_link
+from askback.fs.walk import FILE, FileLeased, Folder, TreeTooLarge, closing, open_file, open_tree, read_link
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK = 1 << 20
@@ -160,7 +160,7 @@ class TreeCopy:
     def _copy_file(self, folder: int, name: str, listed: os.stat_result, target: str) -> None:
         try:
             opened = open_file(folder, name, listed)
-        except PermissionError:
+        except (PermissionError, FileLeased):
             raise CopyRefused(f"{target} cannot be read") from None
         with closing(opened) as source:
             status = os.fstat(source)

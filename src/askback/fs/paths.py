@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from askback.core.errors import FULL_DISK, TEMPORARY, RefusalCode, raise_if_temporary
-from askback.fs.walk import FOLDER, closing, open_folder
+from askback.fs.walk import FILE, FOLDER, FileLeased, closing, open_folder
 
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
@@ -35,7 +35,10 @@ def open_regular(path: str | Path, folder: int | None = None) -> int | None:
 
     Non-blocking: opening a named pipe in the place of the file would wait forever.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        descriptor = os.open(path, FILE, dir_fd=folder)
+    except BlockingIOError:
+        raise FileLeased(path) from None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

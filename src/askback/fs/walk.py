@@ -101,6 +101,16 @@ class EntryReplaced(FileNotFoundError):
         super().__init__(errno.ENOENT, "it is no longer what was listed", name)
 
 
+class FileLeased(OSError):
+    """A process holds a lease on the file (`fcntl(2)`, `F_SETLEASE`), and who opens it would have to wait for that process.
+
+    The kernel reports it by `EAGAIN`, as it reports a shortage of processes. But no shortage makes opening a file fail so.
+    """
+
+    def __init__(self, name: str | os.PathLike[str]) -> None:
+        super().__init__(errno.EBUSY, "a process holds a lease on it", os.fspath(name))
+
+
 @contextmanager
 def closing(fd: int) -> Iterator[int]:
     try:
@@ -123,6 +133,8 @@ def open_file(above: int, name: str, listed: os.stat_result, *, unlock: bool = F
     """Open the regular file that was listed. `unlock`: even if its engine has made it unreadable."""
     try:
         fd = os.open(name, FILE, dir_fd=above)
+    except BlockingIOError:
+        raise FileLeased(name) from None
     except PermissionError:
         if not unlock:
             raise
@@ -160,7 +172,11 @@ def open_locked(above: int, name: str, flags: int, need: int, listed: os.stat_re
         # fchmod does not work on an O_PATH descriptor, but chmod on its /proc name does. That name is this very entry.
         place = f"/proc/self/fd/{held}"
         os.chmod(place, mode | need)
-        return os.open(place, flags & ~os.O_NOFOLLOW), mode
+        try:
+            return os.open(place, flags & ~os.O_NOFOLLOW), mode
+        except BlockingIOError:
+            os.chmod(place, mode)
+            raise FileLeased(name) from None
 
 
 def _check(fd: int, name: str, listed: os.stat_result) -> os.stat_result:

@@ -94,7 +94,8 @@ async def preview(context: PageContext, request: Request) -> Response:
     run_id, path = _named(request)
     found = await context.service.store.get(run_id)
     with await context.service.open_artifact(run_id, path) as file:
-        look = await context.service.pools.files.run(lambda: preview_of(path, file.read(MAX_TEXT + 1)))
+        content = await context.service.pools.files.run(file.read, MAX_TEXT + 1)
+    look = await context.service.pools.previews.run(preview_of, path, content)
     return context.show(request, "preview.html", run=found, path=path, look=look)
 
 

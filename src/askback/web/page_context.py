@@ -188,6 +188,9 @@ MAX_MARKDOWN = 200_000
 """A longer text is not rendered, because the parser needs a kilobyte for each character. It is shown as it is."""
 MAX_RENDERED = 2_000_000
 """About how long the HTML may be: references can repeat a long address. A text with more is shown as it is."""
+MAX_STEPS = 100_000
+"""How many places of a text the parser may look at, some more than once: ordinary text has one for six characters.
+Beyond this, the text is shown as it is. Brackets without end would take ten seconds."""
 
 _TAGS = {
     *("p", "br", "hr", "blockquote", "pre", "code", "em", "strong", "s", "a", "ul", "ol", "li"),
@@ -201,8 +204,8 @@ def rendered(text: str) -> Markup:
     """Render Markdown to safe HTML. Headings move one level down, below the page's own."""
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
     parser.disable("image")
-    tokens = parser.parse(text) if len(text) <= MAX_MARKDOWN else []
-    if len(text) > MAX_MARKDOWN or _length(tokens) > MAX_RENDERED:
+    tokens = _parsed(parser, text) if len(text) <= MAX_MARKDOWN else None
+    if tokens is None or _length(tokens) > MAX_RENDERED:
         return Markup("<pre>{}</pre>").format(text[:MAX_CHARACTERS])
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
@@ -212,6 +215,30 @@ def rendered(text: str) -> Markup:
         made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"
     )
     return Markup(safe)
+
+
+class _TooManySteps(Exception):
+    pass
+
+
+def _parsed(parser: MarkdownIt, text: str) -> list[Token] | None:
+    """None if the parser would need more than `MAX_STEPS`."""
+    steps = 0
+
+    def count(*_: object) -> bool:
+        """A rule that is asked at every place, and fits none."""
+        nonlocal steps
+        steps += 1
+        if steps > MAX_STEPS:
+            raise _TooManySteps
+        return False
+
+    parser.inline.ruler.before("text", "steps", count)
+    parser.block.ruler.before("table", "steps", count)
+    try:
+        return parser.parse(text)
+    except _TooManySteps:
+        return None
 
 
 def _length(tokens: Iterable[Token]) -> int:

@@ -85,7 +85,8 @@ class WarmWaits:
                 self.pool.trim()
         except Exception as error:
             log.warning("a process is not kept: %s", error, extra={"run": claim.run.id})
-            self.pool.give_up(parked, DropReason.LOST)
+            if self.pool.holds(parked):
+                self.pool.give_up(parked, DropReason.LOST)
         if not await executor.idle(parked.settled, self._context.warm_sec(claim.run)):
             if self.pool.holds(parked):
                 self.pool.give_up(parked, DropReason.LOST if executor.warm_pid is None else DropReason.EXPIRED)

@@ -231,6 +231,8 @@ class Worker:
             if isinstance(claimed, tuple):
                 run, parked = claimed
                 resumed = parked is not None and parked.resume(run)
+                if parked is not None and not resumed:
+                    self._claim_anew(run)
                 if parked is None or not resumed:
                     group.create_task(self._execute(run))
                 elif parked.prewarmed:
@@ -269,6 +271,14 @@ class Worker:
         claim = self._active[run.id] = known or ClaimedRun(claimed)
         claim.ticket = ticket
         return claimed, parked
+
+    def _claim_anew(self, run: Run) -> None:
+        """The warm process of the run was given up while the run was claimed: its claim ends with it, and has no slot."""
+        before = self._active[run.id]
+        self._active[run.id] = ClaimedRun(run, before.ticket)
+        before.ticket = None
+        if before.stop_reason is not None:
+            self._active[run.id].stop(before.stop_reason)
 
     async def _execute(self, run: Run, prewarmed: PrewarmedProcess | None = None) -> None:
         """Execute turns until the run ends, is queued again or waits without a process. The only place that catches every exception."""

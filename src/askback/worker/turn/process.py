@@ -25,6 +25,7 @@ from askback.engines.base import (
     Reply,
     Turn,
 )
+from askback.fs.walk import FileLeased
 from askback.process import tree
 from askback.process.ask_socket import ask_tool_files
 from askback.process.child import Child, FolderRefused, NotFrozen, NotStarted, Pipe, SpawnRequest
@@ -158,9 +159,11 @@ class EngineProcess:
         try:
             async with self.child.frozen():
                 yield
-        except NotFrozen:
+        except (NotFrozen, FileLeased) as problem:
             await context.pools.turns.run(self.prepared.workspace.discard_snapshot)
-            raise
+            if isinstance(problem, NotFrozen):
+                raise
+            raise NotFrozen(f"one of its files cannot be read: {problem.strerror}") from problem
 
     def _decline(self) -> tuple[EngineEvent, ...]:
         """Let the engine decide by itself: its own question would end with its process."""
