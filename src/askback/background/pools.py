@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from askback.background.loops import first_of, start_thread
@@ -213,8 +213,7 @@ class Pools:
     """Whether the folders of this machine can be used: that must not wait for work that uses them."""
 
     def __iter__(self) -> Iterator[Pool]:
-        work = (self.parsing, self.zipping, self.files, self.previews, self.pages, self.copying, self.skills, self.turns)
-        return iter((*work, self.storing, self.saving, self.sweeping, self.checking))
+        return (getattr(self, each.name) for each in fields(self))
 
     @property
     def stuck(self) -> list[str]:
