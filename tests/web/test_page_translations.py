@@ -16,6 +16,7 @@ from askback.engines.registry import engines
 from askback.http.problems import RequestCode
 from askback.web import translations
 from askback.web.engines import advice, finding
+from askback.wire.server import EngineProfile
 
 WEB = Path(__file__).resolve().parents[2] / "src/askback/web"
 TEMPLATES = sorted((WEB / "templates").glob("*.html"))
@@ -85,9 +86,11 @@ def test_every_advice_of_our_engines_has_its_text() -> None:
 
 
 def test_what_a_probe_saw_is_told_in_the_language_of_the_page() -> None:
-    assert finding("its --help offers --resume", LANGUAGES["zh"]) == "该程序提供 --resume。"
-    assert finding("it offers exec resume SESSION_ID", LANGUAGES["en"]) == "The program offers exec resume SESSION_ID."
-    assert finding("something else", LANGUAGES["zh"]) == "something else"
+    profile = EngineProfile(kind=ProfileKind.RESUMABLE, reason="its --help offers --resume", offers="--resume")
+    assert finding(profile, LANGUAGES["zh"]) == "该程序提供 --resume。"
+    assert finding(profile, LANGUAGES["en"]) == "The program offers --resume."
+    other = EngineProfile(kind=ProfileKind.RESUMABLE, reason="something else")
+    assert finding(other, LANGUAGES["zh"]) == "something else"
 
 
 def test_every_chinese_text_is_chinese() -> None:

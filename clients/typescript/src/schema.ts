@@ -350,6 +350,8 @@ export interface EngineProfile {
   kind: ProfileKind;
   /** What the probe found. */
   reason: string;
+  /** The option or command that resumes sessions, if the probe found it. */
+  offers: string | null;
 }
 
 /** Why a run failed. Each code means one thing and is never reused. */

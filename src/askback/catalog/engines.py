@@ -242,7 +242,9 @@ def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
         found=True,
         path=found.path,
         version=found.probe.version,
-        interactive_profile=wire.EngineProfile(kind=found.probe.kind, reason=found.probe.reason),
+        interactive_profile=wire.EngineProfile(
+            kind=found.probe.kind, reason=found.probe.reason, offers=found.probe.offers
+        ),
         profiles=_profiles_of(report.engine, found.probe),
         warm=can_be_warm(report.engine, found.probe),
         signed_in=found.signed_in,

@@ -206,10 +206,8 @@ def weakest(found: Sequence[Installed]) -> Installed | None:
     features = set(least.probe.features).intersection(*(each.features for each in probes))
     return Installed(
         path=least.path,
-        probe=Probe(
-            kind=least.probe.kind,
-            reason=least.probe.reason,
-            version=least.probe.version,
+        probe=replace(
+            least.probe,
             features=tuple(each for each in least.probe.features if each in features),
             resident=all(each.resident for each in probes),
             effort=tuple(each for each in least.probe.effort if each in efforts),

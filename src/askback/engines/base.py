@@ -46,11 +46,12 @@ class Probe:
     """What the installed version can do. `features` are names that the engine defines.
 
     `resident`: whether its process can stay and accept several prompts in sequence. `effort`: the
-    profiles in which it has an option for how much the model reasons.
+    profiles in which it has an option for how much the model reasons. `offers`: the option or command that resumes sessions.
     """
 
     kind: ProfileKind
     reason: str
+    offers: str | None = None
     version: str | None = None
     features: tuple[str, ...] = ()
     resident: bool = False

@@ -48,12 +48,12 @@ def probed(
 ) -> Probe:
     """The probe of a program that resumes sessions if the call with `args` shows what is wanted.
 
-    `offers` is the reason if it does, in other words.
+    `offers` is what it shows then, in fewer words.
     """
     call = " ".join(args)
     called = next((result for result in results if result.args == args), None)
     if resumes:
-        reason = offers or f"its {call} offers {wanted}"
+        reason = f"its {call} offers {offers or wanted}"
     elif called is None or called.exit_code is None:
         reason = f"its {call} did not end in time"
     elif called.exit_code:
@@ -63,6 +63,7 @@ def probed(
     return Probe(
         kind=ProfileKind.RESUMABLE if resumes else ProfileKind.STICKY_PROCESS,
         reason=reason,
+        offers=(offers or wanted) if resumes else None,
         version=version_in(printed_by(results, VERSION)),
         features=features,
         effort=effort,

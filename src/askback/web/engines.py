@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,9 @@ from starlette.responses import Response
 from askback.web.page_context import PageContext
 from askback.web.translations import Translations
 from askback.wire.base import plain
-from askback.wire.server import Engine
+from askback.wire.server import Engine, EngineProfile
 
 CONDITIONS = ("ready", "signed_out", "missing")
-_OFFERS = re.compile(r"its (?:run )?--help offers (.+)|it offers (.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ def _view(engine: Engine, command: str | None, t: Translations) -> dict[str, Any
     in_fleet = engine.workers is not None
     text = engine.advice
     view["todo"] = text and advice(engine.name, condition, text, command, t, in_fleet=in_fleet)
-    view["finding"] = finding(profile.reason, t) if profile else None
+    view["finding"] = finding(profile, t) if profile else None
     return view
 
 
@@ -74,7 +72,6 @@ def advice(name: str, condition: str, text: str, command: str | None, t: Transla
     return Advice(command=command, note=note, original=None if note or command else text)
 
 
-def finding(reason: str, t: Translations) -> str:
+def finding(profile: EngineProfile, t: Translations) -> str:
     """What the probe saw; in the engine's own words if there is no translation."""
-    found = _OFFERS.fullmatch(reason)
-    return t("engines.finding.offers", what=found[1] or found[2]) if found else reason
+    return t("engines.finding.offers", what=profile.offers) if profile.offers else profile.reason

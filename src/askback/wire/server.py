@@ -118,6 +118,9 @@ class EngineProfile(Shape):
 
     kind: Annotated[ProfileKind, about("The profile that `interactive_profile: auto` selects.")]
     reason: Annotated[str, about("What the probe found.")]
+    offers: Annotated[
+        str | None, about("The option or command that resumes sessions, if the probe found it.", "--resume")
+    ] = None
 
 
 class Engine(Shape):

@@ -111,7 +111,7 @@ class Claude(Engine):
             HELP,
             "--resume with stream-json",
             resumes="--resume" in usage and "stream-json" in usage,
-            offers="its --help offers --resume",
+            offers="--resume",
             features=_features(usage, version),
             effort=tuple(sorted(self.profiles)) if "--effort" in usage else (),
             resident="--input-format" in usage and "--replay-user-messages" in usage,

@@ -105,7 +105,7 @@ class Codex(Engine):
             _RESUME_HELP,
             "a SESSION_ID",
             resumes=resumes,
-            offers="it offers exec resume SESSION_ID",
+            offers="exec resume SESSION_ID",
             features=tuple(features),
             # `-c` is older than every version that resumes.
             effort=tuple(sorted(self.profiles)) if "--config" in usage else (),
