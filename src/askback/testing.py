@@ -19,6 +19,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,6 +45,7 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
+from askback.engines.limits import read_limit
 
 EXPECTED = "expected.json"
 
@@ -113,6 +115,9 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
     }
     if isinstance(result, Completed):
         return actual | {"messages": list(result.messages)}
+    if result.code is ErrorCode.ENGINE_RATE_LIMITED and "at" in recording.about:
+        limit = read_limit(result.detail or "", datetime.fromisoformat(recording.about["at"]), result.reset)
+        actual["limit"] = {"kind": limit.kind, "resets_at": limit.resets_at and limit.resets_at.isoformat()}
     return actual | {"code": str(result.code), "detail": result.detail}
 
 

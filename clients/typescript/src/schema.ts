@@ -577,6 +577,17 @@ export interface Isolation {
   message: string;
 }
 
+/** A limit of the model provider. */
+export interface Limit {
+  /** Of what there is no more for now. */
+  kind: LimitKind;
+  /** When it ends. Null if the engine does not say it. */
+  resets_at: string | null;
+}
+
+/** Of what the model provider allows no more for now. */
+export type LimitKind = "rate" | "usage_window" | "quota" | "credits" | "spending_cap";
+
 /** What enforces each limit on engines. An empty list: nothing does. */
 export interface Limits {
   /** Memory of the engine and its child processes. */
@@ -978,6 +989,8 @@ export interface RunError {
   cause?: ErrorCode;
   /** The engine's own message, with secrets removed. */
   detail?: string;
+  /** The limit, if `code` or `cause` is `ENGINE_RATE_LIMITED` and a turn met it. */
+  limit?: Limit;
 }
 
 /** Runs, newest first. */

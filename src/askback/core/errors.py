@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum, auto
 from typing import Self
 
@@ -145,6 +146,24 @@ class WarningCode(OpenValue):
     )
 
 
+class LimitKind(OpenValue):
+    """Of what the model provider allows no more for now."""
+
+    RATE = "rate", "Requests or tokens per time, usually for seconds or minutes."
+    USAGE_WINDOW = "usage_window", "The use that a plan includes, for example per five hours or per week."
+    QUOTA = "quota", "A quota of the account or project, for example per day."
+    CREDITS = "credits", "Prepaid credits or a balance: somebody has to pay."
+    SPENDING_CAP = "spending_cap", "A cap that the owner of the account has set."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit of the model provider. `resets_at` is None if it is not known."""
+
+    kind: LimitKind
+    resets_at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunError:
     """Why a run failed: `message` is for people, `cause` a finer code, `detail` the engine's own words."""
@@ -153,6 +172,8 @@ class RunError:
     message: str
     cause: ErrorCode | None = None
     detail: str | None = None
+    limit: Limit | None = None
+    """If the code or the cause is `ENGINE_RATE_LIMITED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,7 @@ from askback.core.signals import TurnEnded, TurnProcess
 def moved(old: RunState | None, new: RunState, at: datetime, error: RunError | None = None) -> NewEvent:
     data: dict[str, Any] = {"from": old, "to": new}
     if error is not None:
-        data["error"] = {
-            "code": error.code,
-            "message": error.message,
-            "cause": error.cause,
-            "detail": error.detail,
-        }
+        data["error"] = asdict(error)
     return NewEvent(type=EventType.RUN_STATE, at=at, data=data)
 
 

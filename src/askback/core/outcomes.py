@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
+from askback.core.errors import ErrorCode, Limit, RunError, RunWarning, WarningCode
 from askback.core.interactions import Json, Question
 from askback.core.runs import Mode, Validation
 
@@ -108,7 +108,13 @@ def _what_is_malformed(answer: Answer) -> str:
 
 
 def engine_failure(
-    code: ErrorCode, message: str, *, detail: str | None = None, resuming: bool = False, confirmed: bool = False
+    code: ErrorCode,
+    message: str,
+    *,
+    detail: str | None = None,
+    limit: Limit | None = None,
+    resuming: bool = False,
+    confirmed: bool = False,
 ) -> TurnError:
     """A turn that the engine could not finish. Before a resumed session is confirmed, the resume has failed."""
     message, detail = message[:_MAX_MESSAGE], None if detail is None else detail[:_MAX_DETAIL]
@@ -118,7 +124,8 @@ def engine_failure(
             message=f"the session could not be resumed: {message}",
             cause=code,
             detail=detail,
+            limit=limit,
         )
     else:
-        error = RunError(code=code, message=message, detail=detail)
+        error = RunError(code=code, message=message, detail=detail, limit=limit)
     return TurnError(error=error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -204,11 +205,15 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFailed:
-    """The engine did not end its turn properly. `detail` is the engine's own error text."""
+    """The engine did not end its turn properly. `detail` is the engine's own error text.
+
+    `reset` is when a limit of the provider ends, or in how much time, if the program reports it other than in its text.
+    """
 
     code: ErrorCode
     message: str
     detail: str | None = None
+    reset: datetime | timedelta | None = None
 
 
 class Parser(Protocol):

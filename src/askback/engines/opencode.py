@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -316,7 +318,8 @@ class OpencodeParser(JsonLinesParser):
         if self._completed:
             return self._messages.completed()
         if self._failure is not None:
-            return ended_badly(*_failure_in(self._failure, self._fault))
+            failed = ended_badly(*_failure_in(self._failure, self._fault))
+            return replace(failed, reset=_retry_after(object_at(self._failure, "data", "responseHeaders")))
         stderr = plain(self._stderr.text)
         if self._session is None and (unknown := self._unknown(stderr)) is not None:
             return unknown
@@ -334,6 +337,11 @@ def _failure_in(error: Mapping[str, Any], fault: str) -> tuple[ErrorCode, str]:
     if name == "ProviderAuthError":
         return ErrorCode.ENGINE_AUTH_REQUIRED, words
     return failure_of_status(count_at(error, "data", "statusCode"), words), words
+
+
+def _retry_after(headers: Mapping[str, Any]) -> timedelta | None:
+    after = text_at(headers, "retry-after")
+    return timedelta(seconds=int(after)) if re.fullmatch(r"[0-9]{1,9}", after, re.ASCII) else None
 
 
 def _retry_in(words: str, session: str) -> str:

@@ -13,7 +13,7 @@ from askback import __version__
 from askback.core.access import AccessScope, Action
 from askback.core.actors import Channel
 from askback.core.changes import ChangeStatus, NoSummary
-from askback.core.errors import ErrorCode, RefusalCode, Unavailable, WarningCode
+from askback.core.errors import ErrorCode, LimitKind, RefusalCode, Unavailable, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
@@ -78,6 +78,7 @@ _ENUMS = (
     ChangeStatus,
     DeliveryReason,
     ErrorCode,
+    LimitKind,
     EventType,
     InboxOrder,
     InheritedFiles,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from askback.core import runs
-from askback.core.errors import ErrorCode, WarningCode
+from askback.core.errors import ErrorCode, LimitKind, WarningCode
 from askback.core.events import EventType
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.wire.artifacts import Artifact, Changes
@@ -35,6 +35,13 @@ class RunWarning(Shape):
     message: Annotated[str, about("For people.")]
 
 
+class Limit(Shape):
+    """A limit of the model provider."""
+
+    kind: Annotated[str, one_of(LimitKind), about("Of what there is no more for now.", "usage_window")]
+    resets_at: Annotated[Moment | None, about("When it ends. Null if the engine does not say it.")] = None
+
+
 class RunError(Shape, omit_defaults=True):
     """Why a run failed."""
 
@@ -42,6 +49,9 @@ class RunError(Shape, omit_defaults=True):
     message: Annotated[str, about("For people: what happened and what to do.")]
     cause: Annotated[Annotated[str, one_of(ErrorCode)] | None, about("A more specific code.")] = None
     detail: Annotated[str | None, about("The engine's own message, with secrets removed.")] = None
+    limit: Annotated[
+        Limit | None, about("The limit, if `code` or `cause` is `ENGINE_RATE_LIMITED` and a turn met it.")
+    ] = None
 
 
 class Usage(Shape):

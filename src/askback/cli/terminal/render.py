@@ -262,6 +262,11 @@ def failure(engine: str, error: RunError | None) -> Iterator[str]:
         yield f"  cause: {printable(error.cause)}"
     if error.detail:
         yield f"  {printable(error.detail.strip()[-_MAX_DETAIL:])}"
+    if error.limit is not None:
+        ends = (
+            "it is not known when it ends" if error.limit.resets_at is None else f"until {_time(error.limit.resets_at)}"
+        )
+        yield f"  limit: {printable(error.limit.kind).replace('_', ' ')}, {ends}"
     if advice := _advice(engine, {error.code, error.cause}):
         yield f"  → {advice}"
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -27,6 +28,7 @@ from askback.engines.base import (
     UsageSeen,
 )
 from askback.engines.failures import crashed, ended_badly, failure_of_status, stopped
+from askback.engines.limits import moment_of
 from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.elicitation import (
     Answer,
@@ -67,6 +69,7 @@ class ClaudeParser(JsonLinesParser):
         self._since_last = Usage()
         self._retrying = ""
         self._is_named = False
+        self._resets_at: datetime | None = None
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         kind, subtype = text_at(event, "type"), text_at(event, "subtype")
@@ -78,6 +81,8 @@ class ClaudeParser(JsonLinesParser):
             # A synthetic message comes from the program itself, such as an error text, and not from the model.
             case "assistant" | "user" if text_at(event, "message", "model") != "<synthetic>":
                 yield from self._assembler.read(event)
+            case "rate_limit_event" if text_at(event, "rate_limit_info", "status") == "rejected":
+                self._resets_at = moment_of(object_at(event, "rate_limit_info").get("resetsAt"))
             case "result" if self._resuming and not self._is_named and text_at(event, "stop_reason") == _DEFERRED:
                 # The call that an earlier turn deferred stays deferred, and our prompt comes next.
                 return
@@ -116,7 +121,7 @@ class ClaudeParser(JsonLinesParser):
         words = _words(self._result)
         if _is_error(self._result):
             code = failure_of_status(count_at(self._result, "api_error_status"), words)
-            return self._unknown(words) or ended_badly(code, words)
+            return self._unknown(words) or replace(ended_badly(code, words), reset=self._resets_at)
         if self._result.get("num_turns") == 0:
             message = "the engine ended its turn without asking the model"
             return TurnFailed(

@@ -203,7 +203,8 @@ def _key(turn: Turn) -> str | None:
 
 
 def _environment(turn: Turn) -> dict[str, str]:
-    env = {"CODEX_HOME": f"{turn.home}/.codex"}
+    # Codex prints the end of a limit in local time, without a zone.
+    env = {"CODEX_HOME": f"{turn.home}/.codex", "TZ": "UTC"}
     # `codex exec` reads only CODEX_API_KEY. A sign-in has priority over OPENAI_API_KEY.
     if not turn.credentials and "CODEX_API_KEY" not in turn.env and "OPENAI_API_KEY" in turn.env:
         env["CODEX_API_KEY"] = turn.env["OPENAI_API_KEY"]

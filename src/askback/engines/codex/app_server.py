@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from askback.core.errors import ErrorCode
@@ -27,6 +28,7 @@ from askback.engines.base import (
 )
 from askback.engines.codex.turn import Items, usage_in
 from askback.engines.failures import crashed, failure_of_status, stopped
+from askback.engines.limits import moment_of
 from askback.engines.parser import MAX_MODELS, Dialog, distinct, model
 from askback.engines.protocols.elicitation import (
     DECLINED,
@@ -78,6 +80,7 @@ class AppServerConversation:
         self._prompt = ""
         self._asked = PendingQuestions()
         self._stderr = Tail()
+        self._resets_at: datetime | None = None
         self.is_paused = False
         self._begin()
         self._is_open = False
@@ -162,6 +165,10 @@ class AppServerConversation:
         elif method == "thread/tokenUsage/updated":
             total = _renamed(object_at(params, "tokenUsage", "total"))
             yield UsageSeen(usage=usage_in(total), whole_session=True)
+        elif method == "account/rateLimits/updated":
+            windows = [object_at(params, "rateLimits", name) for name in ("primary", "secondary")]
+            ends = [moment_of(each.get("resetsAt")) for each in windows if count_at(each, "usedPercent") >= 100]
+            self._resets_at = max((end for end in ends if end is not None), default=None)
         elif method == "serverRequest/resolved":
             # Codex also reports this after an answer.
             self._asked.withdraw(params.get("requestId"))
@@ -190,7 +197,7 @@ class AppServerConversation:
         kinds = object_at(error, "codexErrorInfo").values()
         status = next((count_at(each, "httpStatusCode") for each in kinds if isinstance(each, dict)), 0)
         code = code or failure_of_status(status, f"{words}\n{kind}")
-        self._broke = TurnFailed(code=code, message=message, detail=as_detail(words))
+        self._broke = TurnFailed(code=code, message=message, detail=as_detail(words), reset=self._resets_at)
         self._is_open = False
         yield TurnOver()
 

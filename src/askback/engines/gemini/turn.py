@@ -33,6 +33,7 @@ _MAX_TROUBLES = 20
 _MAX_TROUBLE = 4_000
 _NOISE = re.compile(r"YOLO mode is enabled|Ripgrep is not available|Warning: .*color|\[STARTUP\]")
 _RETRY = re.compile(r"Attempt \d+ failed")
+_RETRY_GOES_ON = "Suggested retry after"
 _CUT = "stdin input truncated"
 _GIVEN_UP = re.compile(r"loop detected|maximum session turns", re.IGNORECASE)
 
@@ -82,6 +83,8 @@ class GeminiParser(JsonLinesParser):
         if not is_noise(words):
             self._stderr.add(line)
         self._retrying = retry_in(words) or self._retrying
+        if words.startswith(_RETRY_GOES_ON):
+            self._retrying = f"{self._retrying[:_MAX_TROUBLE]}\n{words}"
         if _CUT in words:
             self._troubles.append(words[:_MAX_TROUBLE])
         return iter(())

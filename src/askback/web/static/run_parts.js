@@ -2,9 +2,9 @@
 
 import { make } from "./elements.js";
 import { copyText } from "./frame.js";
-import { duration, exactly, timeElement } from "./time.js";
+import { duration, exactly, timeElement, untilTime } from "./time.js";
 import { tree } from "./tree.js";
-import { language, meaning, t } from "./translations.js";
+import { known, language, meaning, t } from "./translations.js";
 
 const number = new Intl.NumberFormat(language);
 
@@ -54,13 +54,14 @@ export function showOutcome(place, tools, result) {
   else showData(place, tools, result.data);
 }
 
-function failure({ code, message, cause, detail }) {
+function failure({ code, message, cause, detail, limit }) {
   const parts = [
     make("h3", {}, t("run.error")),
     make("p", {}, meaning(code, message)),
     make("p", { class: "plain small" }, `${code}: ${message}`),
   ];
   if (cause !== undefined) parts.push(make("p", { class: "small" }, `${cause}: ${meaning(cause, "–")}`));
+  if (limit !== undefined) parts.push(make("p", {}, limitText(limit)));
   if (detail !== undefined)
     parts.push(
       make(
@@ -71,6 +72,13 @@ function failure({ code, message, cause, detail }) {
       ),
     );
   return make("div", { class: "alert alert-danger stack-small", role: "alert" }, ...parts);
+}
+
+function limitText({ kind, resets_at }) {
+  const name = known(`run.limit.${kind}`) ? t(`run.limit.${kind}`) : kind;
+  return resets_at === null
+    ? t("run.limit.unknown", { name })
+    : t("run.limit.until", { name, time: untilTime(new Date(resets_at)) });
 }
 
 /** What the run has changed in the user's folder. */

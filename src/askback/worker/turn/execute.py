@@ -314,6 +314,7 @@ class RunExecutor:
                 process.prepared,
                 observer,
                 result,
+                at=self._context.clock(),
                 resuming=process.prepared.turn.handle is not None and not process.continued,
                 put=process.ask_tool.question,
             )

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, assert_never
 
@@ -15,6 +16,7 @@ from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome, conclu
 from askback.core.runs import Mode, Run, Workdir
 from askback.engines.base import Completed, TurnFailed
 from askback.engines.failures import known_failure
+from askback.engines.limits import read_limit
 from askback.engines.parser import Messages
 from askback.fs.paths import open_below
 from askback.process.isolation import Breach, Resource, ResourceLimits
@@ -44,15 +46,16 @@ async def verdict(
     observer: TurnObserver,
     result: Completed | TurnFailed,
     *,
+    at: datetime,
     resuming: bool,
     put: Question | None = None,
 ) -> TurnOutcome:
-    """The turn's outcome, without secrets. `resuming`: the engine was to resume a session in a new process.
+    """The turn's outcome at `at`, without secrets. `resuming`: the engine was to resume a session in a new process.
 
     `put` is the question that the engine asked by its ask tool. It counts as a valid question in a message, and comes before
     one: it was the model's last word on what to ask. A turn that failed after it has asked all the same.
     """
-    outcome = await _verdict(parsing, run, prepared, observer, result, resuming=resuming, put=put)
+    outcome = await _verdict(parsing, run, prepared, observer, result, at=at, resuming=resuming, put=put)
     return await parsing.run(lambda: _masked(outcome, observer.redactor), observer.printed)
 
 
@@ -90,6 +93,7 @@ async def _verdict(
     observer: TurnObserver,
     result: Completed | TurnFailed,
     *,
+    at: datetime,
     resuming: bool,
     put: Question | None,
 ) -> TurnOutcome:
@@ -104,8 +108,14 @@ async def _verdict(
         if resuming and not observer.confirmed and code in (ErrorCode.ENGINE_CRASHED, ErrorCode.TURN_TIMEOUT):
             # Before its first event an engine can only say on stderr what is wrong.
             code = known_failure(result.detail or "") or code
+        is_limit = code is ErrorCode.ENGINE_RATE_LIMITED
         return engine_failure(
-            code, result.message, detail=result.detail, resuming=resuming, confirmed=observer.confirmed
+            code,
+            result.message,
+            detail=result.detail,
+            limit=read_limit(result.detail or "", at, result.reset) if is_limit else None,
+            resuming=resuming,
+            confirmed=observer.confirmed,
         )
     if resuming and not observer.confirmed:
         message = "the engine did not say which session it resumed"
