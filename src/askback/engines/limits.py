@@ -33,7 +33,7 @@ _ABSOLUTE = re.compile(
 )
 # Codex: `try again at Nov 20th, 2026 9:54 PM`. Claude: `resets Nov 20, 9:53pm (UTC)`. Both leave out today's date.
 _CLOCK = re.compile(
-    r"(?P<how>try again at|resets) (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?:(?P<year>\d{4}),? )?)?"
+    r"(?P<how>try again at|resets) (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:[a-z]{2})?,? (?:(?P<year>\d{4}),? )?)?"
     r"(?:at )?(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap])m\b(?: \((?P<zone>[\w/+-]{1,40})\))?",
     re.IGNORECASE,
 )
