@@ -18,7 +18,7 @@ import check_style  # noqa: E402
 
 def checked(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(PROGRAM), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_the_docs_pass() -> None:
