@@ -18,7 +18,7 @@ PEERS := tests/peers/node_modules/.installed
 FASTMCP := $(VENV)/fastmcp/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
 SYSTEM := $(VENV)/.system
-FLOOR_TOOLS := hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
+FLOOR_TOOLS := hypothesis pytest pytest-timeout pytest-xdist
 FLOOR_TESTS := tests/skills tests/store tests/wire tests/settings/test_settings.py tests/client/test_client.py \
 	tests/http/test_health.py tests/http/test_http_files.py tests/http/test_http_page_labels.py tests/http/test_http_runs.py \
 	tests/http/test_http_streams.py tests/cli/test_help.py tests/cli/test_plain_terminal.py tests/cli/test_scripted_use.py
@@ -38,16 +38,16 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 	@$(BIN)/askback demo $(ARGS)
 
 test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
-	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 -m "not long" $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m "not long" $(ARGS)
 
 long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
-	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 -m long $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
-	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 $(REAL) $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 $(REAL) $(ARGS)
 
 postgres: $(VENV)/.dev $(SYSTEM) ## run the tests of the work, HTTP, the command line and crashes on PostgreSQL
-	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 2 --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 --database postgres $(POSTGRES_TESTS) $(ARGS)
 
 storm: $(VENV)/.dev $(CLIS) $(SYSTEM) ## kill a server 1,000 times while clients use it; the last line is the figures
 	@PYTHONPATH=tests:tests/e2e $(BIN)/python -m storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
@@ -63,7 +63,7 @@ nightly: $(VENV)/.dev ## 100,000 hostile requests, a long run of the lifecycle s
 	@$(BIN)/pytest tests/core/test_lifecycle_machine.py --hypothesis-profile deep --timeout 0 $(ARGS)
 	@ASKBACK_TEST_OUTPUT_MB=225 $(BIN)/pytest -s tests/e2e/test_talkative_engines.py $(ARGS)
 
-flaky: $(VENV)/.dev $(SYSTEM) ## run ARGS='tests/… -k …' N times on a busy machine, without reruns, and count the failures of each test
+flaky: $(VENV)/.dev $(SYSTEM) ## run ARGS='tests/… -k …' N times on a busy machine, and count the failures of each test
 	@$(BIN)/python tools/flaky.py --rounds $(N) -n $(TESTERS) $(ARGS)
 
 engines-latest: $(VENV)/.dev $(SYSTEM) ## install the newest engine CLIs in a scratch folder, and run the tests of the real engines with them

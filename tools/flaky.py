@@ -1,4 +1,4 @@
-"""Run a selection of the tests many times on a busy machine, without reruns, and count the failures of each test."""
+"""Run a selection of the tests many times on a busy machine, and count the failures of each test."""
 
 import argparse
 import json
@@ -17,18 +17,7 @@ NO_TESTS = (2, 3, 4, 5)  # The exit codes of pytest for an interrupt, an interna
 
 def run_round(number: int, options: list[str], folder: Path) -> set[str]:
     """Run the selection once; returns the tests that failed."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--dist",
-        "loadgroup",
-        "-p",
-        "no:cacheprovider",
-        "--reruns",
-        "0",
-        *options,
-    ]
+    command = [sys.executable, "-m", "pytest", "--dist", "loadgroup", "-p", "no:cacheprovider", *options]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
