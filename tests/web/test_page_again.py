@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import httpx
-import pytest
 from playwright.sync_api import Page, expect
 from site_pages import FurnishedServer, Site
 
@@ -13,8 +12,6 @@ import support.api as wire
 from askback.access.tokens import Tokens
 from askback.app import now
 from askback.core.access import AccessScope
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 SECRET = "hunter-2-hunter"
 

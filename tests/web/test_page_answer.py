@@ -19,8 +19,6 @@ from askback.client import RunState
 
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> anna"
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture
 def stranger(browser: Browser) -> Iterator[Page]:

@@ -17,8 +17,6 @@ from askback.client import Client
 from support.data_folder import World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 ANY: dict[str, Any] = {"type": "object"}
 PACE = {
     "interaction_id": "pace",

@@ -15,8 +15,6 @@ from site_pages import FurnishedServer, Site, signed_in
 import support.api as wire
 from support.data_folder import World
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 HOSTILE = f"</li><img src=x onerror={PWN}> eve"
 
 

@@ -10,8 +10,6 @@ from site_pages import FurnishedServer, Site, signed_in
 import support.api as wire
 from support.data_folder import World
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 def changed(site: Site) -> str:
     """A run that waits after its second turn, which has changed `b.txt` and written `a.txt`."""

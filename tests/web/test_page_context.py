@@ -12,8 +12,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 HOSTILE = "<img src=x onerror='window.__pwned=1'> **Lisbon**"
 PIN = "hunter-2-hunter"
 TRIP = {

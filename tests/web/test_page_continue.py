@@ -18,8 +18,6 @@ from askback.core.access import AccessScope
 from support.data_folder import ASK, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 RUN_PAGE = re.compile(r"/runs/[0-9a-z]{16}$")
 SIZE = {"ask": {"interaction_id": "size", "prompt": "Which size?"}}
 FINISH = {"finish": {"colour": "{{replies}}"}}

@@ -17,8 +17,6 @@ from askback.core.interactions import Question
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SEARCH = {"tool": {"name": "search", "detail": "hotels", "output": "none", "sleep_sec": 0.2}}

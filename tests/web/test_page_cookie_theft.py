@@ -21,8 +21,6 @@ from site_pages import FurnishedServer, be_patient, signed_in
 
 import support.api as wire
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 HOSTS = ("127.0.0.1", "localhost")
 _PAGE = """<!doctype html><title>preview</title><h1>A preview</h1><script>
 const towards = TARGETS;

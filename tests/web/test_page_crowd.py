@@ -14,8 +14,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 PAGE = 200
 BEHIND = 4
 

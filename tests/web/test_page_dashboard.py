@@ -15,8 +15,6 @@ from site_pages import Site, furnish, signed_in
 from support.data_folder import World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 RUNS = 300
 WAITING = 7
 PHONE = {"width": 360, "height": 740}

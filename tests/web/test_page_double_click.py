@@ -17,8 +17,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 MANY = 24
 SETTLE_MS = 600
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}

@@ -12,8 +12,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 HOUR = 3600
 OPTIONS = {"interactive_require_user_reply": False, "session_timeout_sec": HOUR}
 

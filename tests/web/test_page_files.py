@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
 import support.api as wire
 from support.data_folder import World
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 PWN = "<script>window.__pwned = 1</script><img src=x onerror='window.__pwned = 1'>"
 PNG = base64.b64decode(

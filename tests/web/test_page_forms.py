@@ -11,8 +11,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from site_pages import FurnishedServer, signed_in
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 _MOUNT = """async ([schema, given]) => {
     const { schemaForm } = await import("/static/form.js");
     const { t } = await import("/static/translations.js");

@@ -14,8 +14,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 LONG_WORD = "supercalifragilistic" * 30
 LONG = {"ask": {"interaction_id": "long", "prompt": f"Read this: {LONG_WORD}\n" * 20, "context": {"a": LONG_WORD}}}
 OFFERED = [{"label": "Stockholm", "value": "eu-north"}, {"label": "Milan", "value": "eu-south"}]

@@ -15,8 +15,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 DONE = {"finish": {"colour": "red"}}
 PAY = {"ask": {"interaction_id": "pay", "kind": "confirm", "prompt": "Pay the invoice?", "context": "EUR 240 above"}}
 FORM = {

@@ -8,7 +8,7 @@ from site_pages import Site
 
 from support.api import over, reply, start, waiting
 
-pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.contract("N-5")]
+pytestmark = pytest.mark.contract("N-5")
 
 EVIL = "<img src=x onerror=document.title='owned'> & \"quoted\""
 

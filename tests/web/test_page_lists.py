@@ -16,8 +16,6 @@ from support.api import over, reach, reply, start, waiting
 from support.data_folder import World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 EVERY_PAGE = ("/runs", "/new?skill=reads", "/skills", "/skills/trip-planner", "/engines", "/dashboard")
 EVIL = "<img src=x onerror=document.title='owned'>"
 HOSTILE = f"""---

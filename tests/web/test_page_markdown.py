@@ -12,8 +12,6 @@ import support.api as wire
 from support.data_folder import FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 TEXT = """# Plan
 
 I compared **three** *quiet* hotels, see [the map](https://maps.example/a_b) and [this](javascript:alert(1)).

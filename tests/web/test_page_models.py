@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import signed_in
 
 from support.data_folder import ASK, FINISH, World
 from support.listing_engine import ListingEngine
 from support.server import Server
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 
 def field_of(page: Page, label: str) -> Locator:

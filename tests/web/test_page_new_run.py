@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 from site_pages import FurnishedServer, Site, signed_in
 
 from support.api import over
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 _DROP = """(zone, [name, text]) => {
     const transfer = new DataTransfer();

@@ -12,8 +12,6 @@ from site_pages import FurnishedServer, Site, be_patient, signed_in
 
 import support.api as wire
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 PHONE = {"width": 360, "height": 740}
 
 

@@ -24,8 +24,6 @@ from support.data_folder import World
 from support.push_service import PushService, push_service
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 _SUBSCRIBES = """
 (made) => {
   let current = JSON.parse(localStorage.getItem("test-subscription"));

@@ -17,8 +17,6 @@ from support.data_folder import World
 from support.program import until
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 ANY: dict[str, Any] = {"type": "object"}
 QUESTIONS = [
     {"id": "pace", "prompt": "What pace?", "options": [{"label": "Relaxed", "value": "slow"}, "packed"]},

@@ -16,8 +16,6 @@ import support.api as wire
 from support.data_folder import ASK, FINISH, World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 TOOLS = 5_000
 FINISH_RED = {"finish": {"colour": "red"}}
 LOOK = {"tool": {"name": "look", "detail": "the wall", "output": "it is bare"}}

@@ -24,8 +24,6 @@ from askback.core.access import AccessScope
 from support.data_folder import World
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -14,8 +14,6 @@ from support.data_folder import ASK, FINISH, World
 from support.repositories import repository
 from support.server import Server
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:

@@ -17,7 +17,7 @@ from support.program import until, work_folder
 from support.server import Server
 from support.workers import Worker
 
-pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.contract("M-3")]
+pytestmark = pytest.mark.contract("M-3")
 
 EVIL = "<img src=x onerror=document.title='owned'>"
 
