@@ -487,8 +487,8 @@ def test_what_nobody_refers_to_is_swept(tmp_path: Path, config: str) -> None:
             assert await keys(app, run) == [run.kept]
             # It may belong to a run that is being submitted.
             assert files(app).size(stranger) == 1
-            (sizes,) = [await app.retention._sizes()]
-            assert sizes[run.id] > 0
+            assert app.archives is not None
+            assert (await app.archives.sizes())[run.id] > 0
 
     run_async(main)
 

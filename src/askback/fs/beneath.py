@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -109,6 +109,27 @@ def status_of(base: Path, name: str) -> os.stat_result | None:
             return os.stat(last, dir_fd=folder, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def perhaps_present(base: Path, names: Iterable[str]) -> list[str]:
+    """Those of the names below `base` whose first part exists; all of them if that cannot be seen."""
+    names = list(names)
+    try:
+        with _opened(base.parent) as top, closing(open_folder(top, base.name)) as folder:
+            present = {first for first in {name.partition("/")[0] for name in names} if _has(folder, first)}
+    except PermissionError:
+        return names
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if name.partition("/")[0] in present]
+
+
+def _has(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def move_in(source: Path, base: Path, name: str) -> None:

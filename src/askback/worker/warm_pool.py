@@ -172,7 +172,7 @@ class WarmPool:
 
     async def make_room(self) -> None:
         """Before a new process starts: drop the oldest ones until enough memory is free."""
-        while self._is_short() and (dropped := self.drop_oldest(DropReason.ROOM)) is not None:
+        while self._parked and self._is_short() and (dropped := self.drop_oldest(DropReason.ROOM)) is not None:
             await dropped.gone.wait()
 
     def _is_short(self) -> bool:

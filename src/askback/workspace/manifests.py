@@ -15,6 +15,7 @@ import os
 import stat
 from array import array
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -157,11 +158,12 @@ class ForkPoints:
     def __init__(self, snapshots: Path) -> None:
         self._folder = snapshots / "points"
         self._files = snapshots / "files"
-        self._points: dict[int, _Copies] = {}
+
+    @cached_property
+    def _points(self) -> dict[int, _Copies]:
         """The copies of each point, by its turn."""
-        for turn in self.turns(snapshots):
-            if (copies := _read_copies(self._folder, _name(turn))) is not None:
-                self._points[turn] = copies
+        copies = {turn: _read_copies(self._folder, _name(turn)) for turn in self.turns(self._folder.parent)}
+        return {turn: each for turn, each in copies.items() if each is not None}
 
     @staticmethod
     def turns(snapshots: Path) -> set[int]:

@@ -103,7 +103,7 @@ class SignInCopies:
 
 def remove_copies(home: Path, names: Sequence[str]) -> None:
     """Remove the sign-in from a run's home. The next turn gets new copies. No process of the run is alive."""
-    for name in names:
+    for name in beneath.perhaps_present(home, names):
         beneath.remove(home.parent, f"{home.name}/{name}")
 
 

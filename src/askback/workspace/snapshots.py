@@ -171,9 +171,9 @@ class _Snapshot:
         self._cloner = Cloner(checkpoint)
         self._copies.mkdir(exist_ok=True, mode=0o700)
         self._points = ForkPoints(folder)
-        self._sweep(saved)
 
     def save(self, attempt_number: int, fork_points: int, *, live: bool = False) -> None:
+        self._sweep(self._saved)
         horizon_ns = _horizon_ns(self._folder)
         with self._open_home(READABLE) as tree:
             try:
@@ -225,7 +225,7 @@ class _Snapshot:
 
     def drop_points(self, limit: int) -> None:
         """Drop the points that `save_early` left beyond `limit`."""
-        if limit:
+        if limit and len(self._points.turns(self._folder)) > limit:
             self._points.drop_beyond(limit)
 
     def _save_files(self, tree: Tree, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
@@ -296,11 +296,15 @@ class _Snapshot:
 
     def _restore_files(self, tree: Tree, listing: Listing) -> dict[str, SavedFile]:
         """Restore changed files. Returns them with their new times, durable, so that the times can be trusted."""
-        restored = {
-            path: self._restore_file(tree, path, saved)
+        changed = {
+            path: saved
             for path, saved in self._saved.files.items()
             if path not in listing.files or not saved.is_still(listing.files[path])
         }
+        if not changed:
+            return {}
+        self._sweep(self._saved)
+        restored = {path: self._restore_file(tree, path, saved) for path, saved in changed.items()}
         self._sync_files(tree, {path: status for path, status in restored.items() if status.st_mode & stat.S_IRUSR})
         horizon_ns = _horizon_ns(self._folder)
         return {path: _file(self._saved.files[path].number, tree.stat(path), horizon_ns) for path in restored}

@@ -26,8 +26,8 @@ from askback.process.sandbox import system_calls, visibility
 from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, DenyList, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0
-_CLOSED_SEC = 60
-"""How long the list of files that other users cannot read is cached."""
+_CACHED_SEC = 60
+"""How long it is cached what a sandbox shows of the machine, and which files other users cannot read."""
 _FIRST_USER_UID = 1000
 _NOBODY = 65534
 # In these folders, files that other users cannot read are hidden too, down to this depth.
@@ -185,7 +185,8 @@ class Bubblewrap:
             raise NotStarted(f"{request.argv[0]} cannot be started: embedded null character")
         search = request.env.get("PATH", "")
         readable = frozenset((*request.readable, *visibility.certificates(request.env)))
-        view = self._view(_shown(self.hide, path, resolved(Path(path)), search, readable), request.network)
+        shown = _shown(self.hide, path, resolved(Path(path)), search, readable)
+        view = _existing(_view(self, shown, request.network, int(time.monotonic() / _CACHED_SEC)))
         own = tuple(_binds("--bind", (part for each in request.writable for part in both(each))))
         own += tuple(self._workdir(request.workdir))
         # The guardian replaces this argument by the number of the file.
@@ -215,10 +216,13 @@ class Bubblewrap:
         }
         for each in sorted({*around, *guarded}):
             yield from ("--ro-bind" if each in guarded else "--bind", str(each), str(each))
-        yield from _masks(private for private in self.hide.private if private.is_relative_to(workdir))
+        yield from _existing(private for private in self.hide.private if private.is_relative_to(workdir))
 
-    def _view(self, shown: Iterable[Path], network: Network) -> tuple[str, ...]:
-        """Later options cover earlier ones: what is shown of a home must not uncover our own files."""
+    def view(self, shown: Iterable[Path], network: Network) -> tuple[str | Path, ...]:
+        """What is the same for every run. A path is to be covered if it exists.
+
+        Later options cover earlier ones: what is shown of a home must not uncover our own files.
+        """
         covered = self._covered()
         needed = [each for each in _outermost(shown) if not _is_system(each) or within(resolved(each), covered)]
         return (
@@ -230,10 +234,10 @@ class Bubblewrap:
             *("--dev", "/dev", "--proc", "/proc"),
             *_binds("--ro-bind-try", _KERNEL_SETTINGS if os.geteuid() == 0 else ()),
             *("--ro-bind", str(ETC), str(ETC)),
-            *_masks(covered),
+            *covered,
             *_binds("--ro-bind-try", [*_resolver_files(), *needed, *self.show]),
             *_binds("--bind-try", self.share),
-            *_masks(self._uncovered()),
+            *self._uncovered(),
             *_resolver_options(network),
         )
 
@@ -241,7 +245,7 @@ class Bubblewrap:
         """Paths to hide inside the system folders. An installation in one of them is shown again."""
         folders = {path.parent for path in self.hide.private if not path.is_dir()} - _NEEDED
         folders |= {*self.hide.homes}
-        closed = _closed(int(time.monotonic() / _CLOSED_SEC))
+        closed = (each for folder, depth in _CLOSED for each in closed_to_others(folder, depth))
         return [*sorted(folders), *(each for each in closed if not within(each, folders))]
 
     def _uncovered(self) -> Iterator[Path]:
@@ -288,9 +292,9 @@ def _shown(hide: DenyList, program: str, _lies_at: Path, search: str, readable: 
     return frozenset(shown)
 
 
-@lru_cache(maxsize=1)
-def _closed(_minute: int) -> tuple[Path, ...]:
-    return tuple(each for folder, depth in _CLOSED for each in closed_to_others(folder, depth))
+@lru_cache(maxsize=64)
+def _view(bubblewrap: Bubblewrap, shown: frozenset[Path], network: Network, _minute: int) -> tuple[str | Path, ...]:
+    return bubblewrap.view(shown, network)
 
 
 def _system() -> Iterator[str]:
@@ -307,12 +311,13 @@ def _system() -> Iterator[str]:
             bound.append(real)
 
 
-def _masks(paths: Iterable[Path]) -> Iterator[str]:
-    """Cover each existing path with an empty folder, or with a file that cannot be opened."""
-    for path in paths:
-        if not os.access(path, os.F_OK):
-            continue
-        yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", _UNREADABLE, str(path))
+def _existing(options: Iterable[str | Path]) -> Iterator[str]:
+    """Cover each path that exists with an empty folder, or with a file that cannot be opened."""
+    for each in options:
+        if isinstance(each, str):
+            yield each
+        elif os.access(each, os.F_OK):
+            yield from ("--tmpfs", str(each)) if each.is_dir() else ("--ro-bind", _UNREADABLE, str(each))
 
 
 def _resolver_files() -> Iterator[Path]:

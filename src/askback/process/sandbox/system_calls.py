@@ -12,6 +12,7 @@ import platform
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 _I386, _X86_64, _ARM, _AARCH64 = 0x40000003, 0xC000003E, 0x40000028, 0xC00000B7
 _MACHINES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64, _ARM)}
@@ -64,6 +65,7 @@ def filter_file() -> Iterator[int]:
         os.close(file)
 
 
+@cache
 def program(machine: str) -> bytes:
     steps: list[_Step] = []
     for architecture in _MACHINES[machine]:

@@ -139,8 +139,8 @@ def _connect(
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.create_scalar_function("mentions", rows.mentions, 2, deterministic=True)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216")
-    # Deleted content must not remain in the free part of a page.
-    connection.execute("PRAGMA secure_delete = FAST")
+    # Deleted content must not remain in the free part of a page. What a failed statement would undo stays in memory.
+    connection.execute("PRAGMA secure_delete = FAST; PRAGMA temp_store = MEMORY")
     return connection
 
 

@@ -1,6 +1,6 @@
 """The only thread that writes: all waiting writes share one transaction and one fsync.
 
-Each write has its own savepoint, so a failed write does not affect the others. Callers are answered after the
+Each of several writes has its own savepoint, so a failed write does not affect the others. Callers are answered after the
 commit, and listeners are notified after the callers.
 """
 
@@ -136,8 +136,9 @@ class Writer:
         except apsw.Error as error:
             return [(job, self._public_error(error)) for job in batch]
         try:
-            settled = [(job, self._attempt(job.work)) for job in batch]
-            self._connection.execute("COMMIT")
+            settled = [(job, self._attempt(job.work, alone=len(batch) == 1)) for job in batch]
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
             self._measure(time.monotonic() - began)
         finally:
             if self._connection.in_transaction:
@@ -158,16 +159,19 @@ class Writer:
         self._lost = fault is not None
         return fault
 
-    def _attempt(self, work: Callable[[Connection], Any]) -> Any:
-        self._connection.execute("SAVEPOINT one")
+    def _attempt(self, work: Callable[[Connection], Any], *, alone: bool) -> Any:
+        """`alone`: it is the only write of the transaction, which is rolled back with it."""
+        if not alone:
+            self._connection.execute("SAVEPOINT one")
         try:
             result = work(self._connection)
         except Exception as error:  # any error goes to the caller of this write
             if not self._connection.in_transaction:
                 raise TransactionLost from error
-            self._connection.execute("ROLLBACK TO one; RELEASE one")
+            self._connection.execute("ROLLBACK" if alone else "ROLLBACK TO one; RELEASE one")
             return self._public_error(error)
-        self._connection.execute("RELEASE one")
+        if not alone:
+            self._connection.execute("RELEASE one")
         return result
 
     def _public_error(self, error: BaseException | None) -> Exception:

@@ -360,8 +360,7 @@ class RunExecutor:
         signal: TurnEnded | ProcessTreeEnded,
     ) -> TurnSignal:
         deferred = isinstance(result, Completed) and result.deferred and process.ask_tool.question is not None
-        await asyncio.to_thread(_check_folder, process)
-        await asyncio.to_thread(record_deferred, process.prepared.workspace, deferred=deferred)
+        await self._context.pools.turns.run(partial(_record_call, process, deferred=deferred))
         over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
         saved = await self._while_frozen(run, lambda: self._store_files(run, process, signal, over=over))
         return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
@@ -466,10 +465,12 @@ def _ended_by_itself(process: EngineProcess, ended: Exit) -> bool:
     return in_time and not ended.over_limit and process.child.breach is None
 
 
-def _check_folder(process: EngineProcess) -> None:
+def _record_call(process: EngineProcess, *, deferred: bool) -> None:
     """A turn whose folder somebody has removed leaves neither a session nor artifacts: it must be repeated."""
-    if not process.prepared.workspace.turns.is_dir():
+    workspace = process.prepared.workspace
+    if not workspace.turns.is_dir():
         raise Unavailable(RefusalCode.STORE_UNUSABLE, "the folder of the run was removed while its turn was executed")
+    record_deferred(workspace, deferred=deferred)
 
 
 def _limit_error(run: Run, process: EngineProcess | None) -> RunError | None:
