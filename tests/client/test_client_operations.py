@@ -19,7 +19,7 @@ def declared() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, make in inspect.getmembers(calls, inspect.isfunction):
         returned = str(get_type_hints(make).get("return"))
         is_public = make.__module__ == calls.__name__ and not name.startswith("_")
-        if is_public and ("Call[" in returned or "Listing[" in returned):
+        if is_public and any(kind in returned for kind in ("Call[", "Listing[", "Download")):
             yield name, make
 
 
@@ -29,7 +29,7 @@ def requests_of(make: Callable[..., Any]) -> Iterator[tuple[str, str]]:
     # A delivery of one run or of all runs: two operations, one call.
     for each in [values, {"run_id": "x"}] if make is calls.deliveries else [values]:
         made = make(**each)
-        call = made.call if isinstance(made, calls.Listing) else made
+        call = made.call if isinstance(made, calls.Listing | calls.Download) else made
         yield call.method, call.path
 
 

@@ -96,8 +96,6 @@ class AskbackAgent:
             auth_methods=[],
         )
 
-    # Sessions.
-
     async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
         session = await self._open(new_id(), cwd)
         return NewSessionResponse(session_id=session.id)
@@ -144,8 +142,6 @@ class AskbackAgent:
                 about = "Cancel the run that waits for an answer."
                 offered.append(AvailableCommand(name=commands.CANCEL, description=about))
             await self._client.session_update(session.id, update_available_commands(offered))
-
-    # Prompts.
 
     async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
         session = self._sessions.get(session_id)

@@ -79,8 +79,6 @@ class Conversation:
             with suppress(Conflict):
                 await self._client.cancel(run.id)
 
-    # Starting a run.
-
     async def _start(self, text: str) -> Run | None:
         skill, rest = await self._chosen(text)
         if skill is None:
@@ -133,8 +131,6 @@ class Conversation:
         await self._say("\n".join([heading, "", *lines]))
         return None, ""
 
-    # Answering.
-
     async def _answer(self, run: Run, text: str) -> bool:
         """Send the text as the answer. Returns whether the run continues."""
         assert run.pending_interaction is not None
@@ -162,8 +158,6 @@ class Conversation:
             )
         reply = f"If your answer starts with a slash, give it in a terminal: `askback reply {run_id}`"
         return f"{first} Answer it, or cancel it with `/{commands.CANCEL}`, first. {reply}"
-
-    # Following.
 
     async def _follow(self, run_id: str) -> str:
         """Show what happens until the run is over, or waits for an answer that this prompt cannot bring."""

@@ -17,8 +17,6 @@ from askback.questions.typed_answers import answer_problems, is_confirmation, re
 from askback.questions.view import fields_of, is_form, view_of
 from askback.skills.field_values import describe, kind_of, readable
 
-# As a form.
-
 
 def elicitation_of(form: Form) -> ElicitationSchema | None:
     """The form in the protocol; None if the protocol cannot express it."""
@@ -32,9 +30,6 @@ def form_text(asked: Interaction) -> str:
     """What a form or a page is about: the question, and what the skill says about it."""
     view = view_of(asked)
     return "\n\n".join(part for part in (view.prompt, view.context) if part)
-
-
-# As a message.
 
 
 def question_text(asked: Interaction) -> str:
@@ -75,9 +70,6 @@ def _how(asked: Interaction) -> str:
 def answer_text(asked: ShownInteraction) -> str:
     """An answer as a person reads it, without its secrets."""
     return "(not shown)" if asked.secret else readable(asked.response, asked.response_schema)
-
-
-# Typed answers.
 
 
 def read_reply(asked: Interaction, text: str) -> Json:

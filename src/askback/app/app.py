@@ -127,8 +127,6 @@ class App:
         if self.retention is not None:
             yield self.retention.tidy()
 
-    # Runs.
-
     @cached_property
     def own_runs(self) -> OwnRuns:
         return OwnRuns(self.instances, serving=self.role.uses_shared_queue)
@@ -234,8 +232,6 @@ class App:
             announce_sec=self.settings.notifications.reminders.before_deadline_sec,
         )
 
-    # Turns.
-
     @cached_property
     def worker(self) -> Worker:
         return Worker(
@@ -297,8 +293,6 @@ class App:
     def _fresh_folders(self) -> FreshFolders:
         notes = self.settings.data_dir / "prewarmed"
         return FreshFolders(self.workspaces, notes, program=lambda: self.instances.name)
-
-    # This machine.
 
     @cached_property
     def slots(self) -> Slots:
@@ -380,8 +374,6 @@ class App:
             return None
         data_dir = self.settings.data_dir
         return EarlierRuns(store=self.store, workspaces=self.workspaces, pools=self.pools, data_dir=data_dir)
-
-    # The other instances.
 
     @cached_property
     def recovery(self) -> Recovery:

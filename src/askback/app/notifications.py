@@ -85,9 +85,6 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
     )
 
 
-# The Telegram bot.
-
-
 def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
     """The entries of the chats in the outbox."""
     telegram = settings.telegram

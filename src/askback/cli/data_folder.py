@@ -137,9 +137,6 @@ async def local_runs(settings: Settings) -> AsyncIterator[LocalRuns]:
         yield LocalRuns(app)
 
 
-# Writes.
-
-
 def audited(
     settings: Settings,
     action: Action,

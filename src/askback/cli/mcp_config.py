@@ -38,9 +38,6 @@ _PRIVATE = frozenset({"env", "environment", "headers", "http_headers"})
 """Parts of an entry that may hold tokens: their values are never shown."""
 
 
-# Clients.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpClient:
     """A client with a configuration file. `section` is the key of its MCP servers."""
@@ -143,9 +140,6 @@ def command_line(further: Sequence[str] = ()) -> list[str]:
     if program.name == NAME and os.access(program, os.X_OK):
         return [str(program), "mcp", *further]
     return [sys.executable, "-m", NAME, "mcp", *further]
-
-
-# Configuration files.
 
 
 def entry_text(client: McpClient, entry: Mapping[str, Any]) -> str:
@@ -309,9 +303,6 @@ def _shown_part(name: str, value: Any) -> Any:
 def _unchangeable(path: Path, reason: str, by_hand: str = "") -> CommandFailed:
     advice = f"; {by_hand}" if by_hand else ""
     return CommandFailed("CONFIG_UNREADABLE", f"{path} cannot be changed: {reason}{advice}")
-
-
-# Tables of TOML.
 
 
 def _without_tables(text: str, key: list[str]) -> str:

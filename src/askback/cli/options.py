@@ -114,9 +114,6 @@ def _keys(found: Untrusted) -> str:
     return ", ".join(map(str, found.ignored[:_MAX_KEYS])) + (f" and {more} more" if more > 0 else "")
 
 
-# `RUN`.
-
-
 class RunArgument(click.Argument):
     """The argument RUN. If it is missing, the error says where to find one."""
 
@@ -125,9 +122,6 @@ class RunArgument(click.Argument):
             return super().process_value(ctx, value)
         except click.MissingParameter:
             raise click.UsageError("name a RUN; `askback runs` lists them", ctx) from None
-
-
-# `K=V`.
 
 
 def label(help_text: str) -> Callable[[Any], Any]:

@@ -35,9 +35,6 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\uf
 """Control characters, and those that hide or reorder text. JSON itself escapes everything below 32."""
 
 
-# Streams.
-
-
 def open_streams() -> None:
     """Open streams that the caller has closed: a database opened as descriptor 1 would be printed into."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -65,9 +62,6 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
 
 _SIGNS_IN_ASCII = "askback.signs_in_ascii"
 codecs.register_error(_SIGNS_IN_ASCII, _in_ascii)
-
-
-# Layout.
 
 
 @cache
@@ -123,9 +117,6 @@ def _wrap(line: str, width: int, indent: int | None) -> Iterator[str]:
             continue
         current, used, is_empty = current + unit, used + length, False
     yield current.rstrip()
-
-
-# Printing.
 
 
 def print_line(line: str = "", *, indent: int | None = None) -> None:

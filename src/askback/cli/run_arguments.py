@@ -90,9 +90,6 @@ def _text(value: str, option: str, max_bytes: int) -> str:
     return options.read_file(value[1:], option, max_bytes) if value.startswith("@") else value
 
 
-# Secret variables.
-
-
 def run_variables(words: Sequence[str], files: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by name. Those of `--env` override those of files, and later files earlier ones.
 
@@ -124,9 +121,6 @@ def run_variables(words: Sequence[str], files: Sequence[str], environment: Mappi
     if problems:
         raise Invalid(RefusalCode.INPUT_INVALID, "the variables of the run are invalid", problems)
     return found
-
-
-# Missing inputs.
 
 
 async def ask_missing(wanted: Submission, package: SkillPackage) -> Submission:

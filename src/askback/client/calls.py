@@ -51,8 +51,20 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     file: Path | None = None
+    packed: bool = False
+    """Whether a folder is sent as a zip file."""
+    with_etag: bool = False
+    """Whether the result is a pair with the `ETag` of the response, or nothing."""
     accepted_statuses: frozenset[int] = frozenset()
     """Error statuses whose body is decoded like that of a success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A call whose response is saved as a file."""
+
+    call: Call[bytes]
+    target: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +82,9 @@ class Listing(Generic[T]):
         return replace(self, call=replace(self.call, params=params))
 
 
-# Responses.
-
 MAX_BYTES = 64_000_000
 """Bytes of a response in JSON, and of one event of a stream. A server sends much less. Downloads have no limit."""
 _OF_PROXIES = frozenset({502, 503, 504})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A complete response."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
 
 
 def check_size(size: int) -> None:
@@ -92,13 +93,15 @@ def check_size(size: int) -> None:
         raise AnswerUnreadable(f"the server sent a response of more than {MAX_BYTES:,} bytes; it was not read further")
 
 
-def decode(call: Call[T], status: int, body: bytes) -> T:
+def decode(call: Call[T], status: int, headers: Mapping[str, str], body: bytes) -> T:
     """The decoded body. Raises `Refused` for an error response."""
     check(call, status, body)
     try:
-        return msgspec.json.decode(body or b"null", type=call.returns)
+        found: Any = msgspec.json.decode(body or b"null", type=call.returns)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AnswerUnreadable(f"{call.method} {call.path}: cannot decode the response: {error}") from None
+    result: Any = (found, headers["ETag"]) if call.with_etag and found is not None else found
+    return result  # type: ignore[no-any-return]
 
 
 def check(call: Call[Any], status: int, body: bytes) -> None:
@@ -120,8 +123,6 @@ def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
         problems = [FieldProblem(text, each.path, each.message, each.code) for text, each in parts]
     return refusal(status, problem.code, problem.detail, problems, problem.answered_with)
 
-
-# Requests.
 
 _JSON = {"Content-Type": "application/json"}
 _COLLECTIONS = {
@@ -183,9 +184,6 @@ def _delete(path: str) -> Call[None]:
     return Call(method="DELETE", path=path, returns=type(None))
 
 
-# Runs.
-
-
 def create_run(
     skill: str | Mapping[str, str],
     *,
@@ -243,12 +241,15 @@ def get_run(run_id: str, *, wait_sec: float = 0.0) -> Call[Run]:
     return _get(_run(run_id), Run, {"wait": str(wait_sec)} if wait_sec else {})
 
 
-def changed_run(run_id: str, etag: str | None = None, *, wait_sec: float = 0.0) -> Call[Any]:
-    """Returns nothing if the run is still as in `etag`."""
+def changed_run(run_id: str, etag: str | None = None, *, wait_sec: float = 0.0) -> Call[tuple[Run, str] | None]:
+    """The run and its `ETag`. With an earlier one, the server waits until the run differs, at most `wait_sec` and 60.
+
+    None if it is still the same.
+    """
     seen = {} if etag is None else {"If-None-Match": etag}
     waiting = {"wait": str(wait_sec)} if seen and wait_sec else {}
     call = _get(_run(run_id), cast("type[Any]", Run | None), waiting)
-    return replace(call, headers=seen, accepted_statuses=frozenset({304}))
+    return replace(call, headers=seen, accepted_statuses=frozenset({304}), with_etag=True)
 
 
 def cancel(run_id: str) -> Call[Run]:
@@ -264,9 +265,6 @@ def delete_run(run_id: str) -> Call[None]:
 def result(run_id: str) -> Call[Result]:
     """The result of the run. Raises `Conflict` until it is final."""
     return _get(_run(run_id, "result"), Result)
-
-
-# Questions.
 
 
 def interaction(run_id: str) -> Call[Interaction]:
@@ -338,9 +336,6 @@ def closed_questions(*, labels: Mapping[str, str] = {}) -> Listing[ClosedQuestio
     return Listing(call=_get("/v1/interactions", Page[ClosedQuestion], _labels(labels)))
 
 
-# Events.
-
-
 def events(run_id: str, *, after: int = 0) -> Listing[Event]:
     """The events so far."""
     return Listing(call=_get(_run(run_id, "events"), Page[Event], {"after": str(after)}), cursor="after")
@@ -349,9 +344,6 @@ def events(run_id: str, *, after: int = 0) -> Listing[Event]:
 def event_stream(run_id: str, after: int) -> Call[bytes]:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
     return replace(_get(_run(run_id, "events"), bytes), headers=headers)
-
-
-# Files.
 
 
 def artifacts(run_id: str) -> Listing[Artifact]:
@@ -370,12 +362,14 @@ def diff(run_id: str, path: str, from_turn: int, to_turn: int | None = None) -> 
     return _get(_run(run_id, "diff"), ArtifactDiff, params)
 
 
-def download(run_id: str, path: str) -> Call[bytes]:
-    return _get(_run(run_id, "artifacts", *path.split("/")), bytes)
+def download(run_id: str, path: str, target: Path) -> Download:
+    """Save one artifact to a file."""
+    return Download(call=_get(_run(run_id, "artifacts", *path.split("/")), bytes), target=target)
 
 
-def bundle(run_id: str) -> Call[bytes]:
-    return _get(_run(run_id, "bundle"), bytes)
+def bundle(run_id: str, target: Path) -> Download:
+    """Save all artifacts as a zip file."""
+    return Download(call=_get(_run(run_id, "bundle"), bytes), target=target)
 
 
 def upload(file: Path) -> Call[Upload]:
@@ -401,12 +395,14 @@ def skill_files(skill_id: str) -> Listing[SkillFile]:
     return Listing(call=_get(path_of("skills", skill_id, "files"), Page[SkillFile]))
 
 
-def download_skill_file(skill_id: str, path: str) -> Call[bytes]:
-    return _get(path_of("skills", skill_id, "files", *path.split("/")), bytes)
+def download_skill_file(skill_id: str, path: str, target: Path) -> Download:
+    """Save one file of a skill."""
+    return Download(call=_get(path_of("skills", skill_id, "files", *path.split("/")), bytes), target=target)
 
 
-def install_skill(zip_file: Path) -> Call[Skill]:
-    return Call(method="POST", path="/v1/skills", returns=Skill, file=zip_file)
+def install_skill(source: Path) -> Call[Skill]:
+    """Install a skill from a zip file or a folder."""
+    return Call(method="POST", path="/v1/skills", returns=Skill, file=source, packed=True)
 
 
 def delete_skill(skill_id: str) -> Call[None]:

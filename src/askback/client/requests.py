@@ -1,4 +1,4 @@
-"""What the two clients have in common: arguments for httpx, errors, timeouts, and files."""
+"""What the two clients have in common: their methods, arguments for httpx, errors, timeouts, and files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import ssl
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import urlsplit
 
 import httpx
 
 from askback import __version__
-from askback.client.calls import Call
+from askback.client import calls
 from askback.client.errors import ServerUnreachable, TokenUnusable
 from askback.client.following import SILENCE_SEC
 
@@ -28,18 +29,113 @@ _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
 """Files that a server refuses in a zip."""
 _USER = re.compile(r"//[^/?#]*@")
 
-M = TypeVar("M", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A", covariant=True)
+B = TypeVar("B", covariant=True)
 
 
-def described_as(make: Callable[..., Any], method: M) -> M:
-    """The method with the name, arguments and docstring of the call that it makes, for `help()` and notebooks."""
-    method.__name__, method.__qualname__, method.__doc__ = make.__name__, make.__name__, make.__doc__
-    signature = inspect.signature(make)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[own, *signature.parameters.values()], return_annotation=inspect.Signature.empty
-    )
-    return method
+class _Method(Generic[P, A, B]):
+    """A method of both clients: `A` is what the asynchronous one returns, `B` what the blocking one returns.
+
+    `send` is the name of the client's method that sends the call.
+    """
+
+    def __init__(self, make: Callable[P, Any], send: str) -> None:
+        def method(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return getattr(client, send)(make(*args, **kwargs))
+
+        # For `help()` and notebooks.
+        method.__name__, method.__qualname__, method.__doc__ = make.__name__, make.__name__, make.__doc__
+        signature = inspect.signature(make)
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        parameters = [own, *signature.parameters.values()]
+        method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=parameters, return_annotation=inspect.Signature.empty
+        )
+        self._method = method
+
+    @overload
+    def __get__(self, client: AsyncMethods, owner: type) -> Callable[P, A]: ...
+    @overload
+    def __get__(self, client: BlockingMethods, owner: type) -> Callable[P, B]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    def __get__(self, client: Any, owner: type) -> Callable[..., Any]:
+        return self._method if client is None else MethodType(self._method, client)
+
+
+def _call(make: Callable[P, calls.Call[T]]) -> _Method[P, Coroutine[Any, Any, T], T]:
+    """Sends the call and returns the response."""
+    return _Method(make, "_do")
+
+
+def _iterator(make: Callable[P, calls.Listing[T]]) -> _Method[P, AsyncIterator[T], Iterator[T]]:
+    """Yields the items of all pages, and fetches them as needed."""
+    return _Method(make, "_items")
+
+
+def _list(make: Callable[P, calls.Listing[T]]) -> _Method[P, Coroutine[Any, Any, list[T]], list[T]]:
+    return _Method(make, "_list")
+
+
+def _saved(make: Callable[P, calls.Download]) -> _Method[P, Coroutine[Any, Any, Path], Path]:
+    return _Method(make, "_save")
+
+
+class Methods:
+    """The methods of both clients that are one call each. `calls` has their arguments."""
+
+    create_run = _call(calls.create_run)
+    get_run = _call(calls.get_run)
+    changed_run = _call(calls.changed_run)
+    list_runs = _iterator(calls.list_runs)
+    cancel = _call(calls.cancel)
+    delete_run = _call(calls.delete_run)
+    result = _call(calls.result)
+    interaction = _call(calls.interaction)
+    reply = _call(calls.reply)
+    interactions = _list(calls.interactions)
+    link = _call(calls.link)
+    links = _list(calls.links)
+    revoke_links = _call(calls.revoke_links)
+    revoke_link = _call(calls.revoke_link)
+    inbox = _iterator(calls.inbox)
+    audit = _iterator(calls.audit)
+    closed_questions = _iterator(calls.closed_questions)
+    events = _iterator(calls.events)
+    artifacts = _list(calls.artifacts)
+    versions = _list(calls.versions)
+    diff = _call(calls.diff)
+    download = _saved(calls.download)
+    bundle = _saved(calls.bundle)
+    upload = _call(calls.upload)
+    skills = _list(calls.skills)
+    skill = _call(calls.skill)
+    skill_files = _list(calls.skill_files)
+    download_skill_file = _saved(calls.download_skill_file)
+    install_skill = _call(calls.install_skill)
+    delete_skill = _call(calls.delete_skill)
+    deliveries = _iterator(calls.deliveries)
+    engines = _list(calls.engines)
+    workers = _list(calls.workers)
+    models = _call(calls.models)
+    tokens = _list(calls.tokens)
+    create_token = _call(calls.create_token)
+    revoke_token = _call(calls.revoke_token)
+    invitations = _list(calls.invitations)
+    invite = _call(calls.invite)
+    revoke_invitation = _call(calls.revoke_invitation)
+    statistics = _call(calls.statistics)
+    health = _call(calls.health)
+
+
+class AsyncMethods(Methods):
+    pass
+
+
+class BlockingMethods(Methods):
+    pass
 
 
 def connection(
@@ -67,7 +163,7 @@ def connection(
 
 
 @contextmanager
-def request_arguments(call: Call[Any], stream_timeout_sec: float | None = None) -> Iterator[dict[str, Any]]:
+def request_arguments(call: calls.Call[Any], stream_timeout_sec: float | None = None) -> Iterator[dict[str, Any]]:
     """The arguments of the httpx request. A file is open while it is sent. `stream_timeout_sec` is for event streams."""
     arguments: dict[str, Any] = {"params": dict(call.params), "headers": dict(call.headers), "content": call.body}
     if stream_timeout_sec is not None:
@@ -75,8 +171,8 @@ def request_arguments(call: Call[Any], stream_timeout_sec: float | None = None) 
     if call.file is None:
         yield arguments
         return
-    with call.file.open("rb") as file:
-        yield {**arguments, "files": {"file": (call.file.name, file)}}
+    with _packed(call.file) if call.packed else nullcontext(call.file) as path, path.open("rb") as file:
+        yield {**arguments, "files": {"file": (path.name, file)}}
 
 
 @contextmanager
@@ -155,7 +251,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 @contextmanager
-def packed(source: Path) -> Iterator[Path]:
+def _packed(source: Path) -> Iterator[Path]:
     """A skill as a zip file. A folder is packed without following symbolic links."""
     if not source.is_dir():
         yield source

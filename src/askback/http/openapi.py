@@ -139,9 +139,6 @@ def _notification(name: str) -> Json:
     }
 
 
-# Operations.
-
-
 def _operation(operation: Operation) -> Json:
     described: Json = {
         "tags": [operation.tag],
@@ -240,9 +237,6 @@ def _example(status: HTTPStatus, code: Code) -> Json:
 
 def meaning(code: Code) -> str:
     return REQUEST_CODES[code][1] if isinstance(code, RequestCode) else code.meaning
-
-
-# Schemas.
 
 
 def _schemas(types: Iterable[type]) -> dict[str, Json]:

@@ -161,9 +161,6 @@ def state_text(state: RunState) -> str:
             assert_never(state)
 
 
-# Results.
-
-
 def enveloped(envelope: Envelope, problem: str = "") -> types.CallToolResult:
     """The envelope, with its artifacts as resource links. A failed run is an error of the call, as is a refused answer."""
     if problem:

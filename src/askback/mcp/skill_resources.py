@@ -144,9 +144,6 @@ def add_skills(server: Server[Any], callers: Callers) -> None:
     server.add_request_handler("resources/directory/read", UriParams, read_directory)
 
 
-# The methods.
-
-
 async def _list_skills(client: AsyncClient, cursor: str | None) -> ListSkillsResult:
     skills, after = _page({each.id: each for each in await _skills(client)}, cursor, _PAGE)
     found: list[Manifest] = []
@@ -212,9 +209,6 @@ async def read_file(client: AsyncClient, uri: str) -> types.ReadResourceResult:
     return types.ReadResourceResult(contents=[resource_contents(uri, path, content)])
 
 
-# Skills and pages.
-
-
 async def _skills(client: AsyncClient) -> list[ServedSkill]:
     """Of several skills with the same ID, new runs use the first."""
     first = {each.id: each for each in reversed(await client.skills())}
@@ -242,9 +236,6 @@ def _page(items: dict[str, T], cursor: str | None, size: int) -> tuple[list[T], 
     keys = sorted(key for key in items if cursor is None or key > cursor)
     shown = keys[:size]
     return [items[key] for key in shown], shown[-1] if len(keys) > size else None
-
-
-# Contents and errors.
 
 
 def resource_contents(uri: str, path: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:

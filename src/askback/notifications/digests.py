@@ -264,8 +264,6 @@ class Digests:
             log.info("a digest was sent to %s", webhook.shown_url)
         return response.problem, None if response.final else requested_delay_sec(response.retry_after, self._clock())
 
-    # What it says.
-
     async def _digest(self, webhook: Webhook, number: int) -> Digest | None:
         """None if no question is open."""
         now = self._clock()

@@ -178,9 +178,6 @@ def reminder_prefix(due: DueDelivery, now: datetime) -> str:
             assert_never(reason)
 
 
-# Digests.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestEntry:
     """One open question."""

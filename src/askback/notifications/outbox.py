@@ -86,8 +86,6 @@ class Notifications:
             for channel in self.channels.values():
                 await channel.close()
 
-    # What is due.
-
     async def _send_due(self, channels: Channels, group: asyncio.TaskGroup) -> None:
         self._wake.clear()
         while (room := self._slots.room) > 0:
@@ -121,8 +119,6 @@ class Notifications:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-
-    # One delivery.
 
     async def _deliver(self, channels: Channels, due: DueDelivery, slot: Slot) -> None:
         try:
@@ -219,9 +215,6 @@ class Notifications:
     def _given_up(self, delivery: Delivery, status: int | None, error: str) -> Attempt:
         log.warning("notification %s given up after %d attempts: %s", delivery.id, delivery.attempts, error)
         return Attempt(status=status, error=error)
-
-
-# Slots.
 
 
 class _Share(StrEnum):

@@ -179,8 +179,6 @@ def _beside(asked: QuestionBlock, text: str) -> str:
     return (text[: asked.start] + text[asked.end :]).strip()
 
 
-# The fields of a form.
-
 _ALONE = ("id", "prompt", "kind", "options", "default", "response_schema", "context")
 
 
@@ -254,8 +252,6 @@ def _form_field(asked: Json, at: int, read: _Fields) -> FormField | None:
         context=small(asked.get("context")),
     )
 
-
-# Calls of the ask tool.
 
 MAX_PARTS = 4_000
 """Objects and lists in the schemas of a call. A usable schema that is not too large has fewer."""

@@ -250,9 +250,6 @@ def without_key(value: Json) -> Json:
     return value
 
 
-# The text for people.
-
-
 def prose(text: str) -> str:
     """The message for people, without the question, the output and the marker, which Askback shows in its own way.
 

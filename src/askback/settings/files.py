@@ -200,8 +200,6 @@ def _absolute(settings: Settings, files: Sequence[Path]) -> Settings:
     return absolute
 
 
-# Problems.
-
 _SHAPES = {
     "missing": "given",
     "int_parsing": "a whole number",

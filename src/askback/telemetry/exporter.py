@@ -109,8 +109,6 @@ class Exporter:
         with suppress(Unavailable):
             self._thread = self._thread or start_thread(self._run, name="askback-telemetry")
 
-    # In the exporter's thread.
-
     def _run(self) -> None:
         while not self._closing.is_set():
             self._news.wait()

@@ -246,8 +246,6 @@ class Metrics:
     def _describe(self, name: str, kind: str, labels: tuple[str, ...], about: str) -> None:
         self.descriptions.append(Description(name=name, kind=kind, labels=labels, about=about))
 
-    # Observing.
-
     def observe(self, seen: Observation) -> None:
         match seen:
             case StateChanged(run=run):
@@ -285,8 +283,6 @@ class Metrics:
                 self._tokens.labels(seen.run.engine, kind).inc(count)
                 for name, value in self._labels.of(seen.run):
                     self._labelled_tokens.labels(name, value, kind).inc(count)
-
-    # Reading.
 
     async def refresh(self, store: RunStore) -> None:
         """Read what is only in the store. Without the store, those series are left out."""

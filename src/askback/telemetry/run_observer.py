@@ -154,8 +154,6 @@ class RunObserver:
                 error=None if run.error is None else run.error.code,
             )
 
-    # Turns.
-
     def _observe_turn(self, before: Run, decision: Decision) -> Iterator[Observation]:
         run, usage = decision.run, None
         if run.process is not None and before.process != run.process:

@@ -274,8 +274,6 @@ class InvitationCreate(Body):
     ] = 86_400
 
 
-# Query parameters and headers.
-
 Text = Annotated[str, Meta(max_length=_NAME_CHARS)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 Limit = Annotated[int, about("The maximum number of items.", 50, ge=1, le=200)]

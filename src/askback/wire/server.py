@@ -55,9 +55,6 @@ class Upload(Shape):
         return {"upload_id": self.upload_id}
 
 
-# Skills.
-
-
 class Skill(Shape):
     """A skill that a run can name."""
 
@@ -101,9 +98,6 @@ class SkillFile(Shape):
 
 class SkillFileList(WholeList[SkillFile]):
     """All files of a skill, by path."""
-
-
-# Engines.
 
 
 class Slots(Shape):
@@ -211,9 +205,6 @@ class EngineModels(Shape):
     models: Annotated[tuple[EngineModel, ...] | None, about("Null if the engine cannot list them; see `reason`.")]
     reason: Annotated[str | None, about("Why there is no list.", None)]
     asked_at: Annotated[Moment, about("When the engine was asked. An answer is kept for an hour.")]
-
-
-# The server itself.
 
 
 class Limits(Shape):

@@ -27,9 +27,6 @@ _MAX_TOKEN_LIFETIME = timedelta(days=36_500)
 _MAX_INVITATION_LIFETIME = timedelta(days=30)
 
 
-# Tokens.
-
-
 @click.group(
     "tokens",
     cls=Group,
@@ -157,9 +154,6 @@ def _token_line(token: Token, use: TokenUse | None) -> str:
     return f"{what}  {until}  {used}{only}"
 
 
-# Sessions.
-
-
 @click.group(
     "sessions",
     cls=Group,
@@ -231,9 +225,6 @@ def _session_document(session: Session) -> dict[str, Any]:
 def _session_line(session: Session) -> str:
     seen = f"seen {session.last_seen_at:%Y-%m-%d %H:%M}  until {session.ends_at:%Y-%m-%d %H:%M} UTC"
     return f"{session.id}  {session.token:<24} {session.browser or 'unknown':<24} {seen}"
-
-
-# Invitations.
 
 
 @click.group(

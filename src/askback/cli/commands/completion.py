@@ -57,9 +57,6 @@ def command(shell: str | None) -> int:
     return 0
 
 
-# What is completed.
-
-
 def _quiet(find: Callable[[dict[str, Any], str], Iterable[CompletionItem]]) -> _Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> _Items:
         with suppress(Exception):

@@ -146,9 +146,6 @@ def _check_package() -> None:
         raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
 
 
-# Questions and reports.
-
-
 def _print_entry(shown: dict[str, Any], *, present: bool, as_json: bool) -> int:
     if as_json:
         output.print_json({**shown, "written": False, "present": present})
@@ -199,9 +196,6 @@ def _report(message: str, document: dict[str, Any], *, as_json: bool) -> int:
 
 def _about_backup(backup: Path | None) -> str:
     return "" if backup is None else f" (the old file is {backup})"
-
-
-# The server of the entry.
 
 
 def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:

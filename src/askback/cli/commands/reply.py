@@ -86,9 +86,6 @@ def _piped() -> str:
     return text.removesuffix("\n")
 
 
-# Both ways.
-
-
 def _pending_question(run: Run, wanted: str | None) -> Interaction:
     """The question to answer; with `wanted`, no other."""
     pending = run.pending_interaction
@@ -147,9 +144,6 @@ def _sent(run: Run, *, lacks_worker: bool) -> str:
     if lacks_worker:
         return f"✔ sent; run {run.id} waits for a server or worker that has {printable(run.engine)}; follow it with: {follow}"
     return f"✔ sent; follow run {run.id} with: {follow}"
-
-
-# On the data folder.
 
 
 async def _reply_here(
@@ -211,9 +205,6 @@ async def _has_worker(app: App, engine: str) -> bool:
     """Whether a server or worker that is alive has the engine. With SQLite there is none: its server would be asked."""
     alive = [each for each in await app.workers() if each.state not in ("draining", "gone")]
     return any(engine == offered.name for each in alive for offered in each.engines)
-
-
-# Through the server.
 
 
 async def _reply_to_server(

@@ -161,9 +161,6 @@ def _described(origin: Origin) -> str:
     assert_never(origin.source)
 
 
-# Trust.
-
-
 @click.command(
     "trust",
     cls=Command,

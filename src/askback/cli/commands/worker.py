@@ -152,8 +152,6 @@ def _announce(app: App, url: str, *, as_json: bool) -> None:
     print(f"  health: {url}/healthz", file=sys.stderr, flush=True)
 
 
-# The list of workers.
-
 _SIGNS = {"alive": "✔", "draining": "!", "unready": "!", "gone": "✘"}
 
 

@@ -119,8 +119,6 @@ class Conversation:
         if self._answers:
             self._display.write(f"  ! {count(len(self._answers), 'answer')} given in advance had no question")
 
-    # Questions.
-
     async def _settle(self, asked: Event) -> bool:
         """Get a question answered. False if it is left waiting."""
         run = await self._app.service.store.get(self._run_id)
@@ -190,8 +188,6 @@ class Conversation:
             elif interaction.outcome in _SETTLED:
                 self._display.write(_SETTLED[interaction.outcome])
 
-    # Ctrl-C.
-
     @asynccontextmanager
     async def _canceling_on_interrupt(self) -> AsyncIterator[None]:
         """At a question, Ctrl-C leaves the run waiting.
@@ -236,9 +232,6 @@ class Conversation:
 
 class _NobodyHere(Exception):
     """There is no terminal to ask on, and no answer left."""
-
-
-# The end.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,9 +92,6 @@ async def _ask_field(
             write(f"      {printable(problem)}")
 
 
-# What is shown.
-
-
 def _prompt(name: str, field: Schema, default: Json, is_required: bool) -> Iterator[str]:
     """Lines above the prompt, and the prompt itself: `Days (how long; whole number, at least 1): `.
 
@@ -131,9 +128,6 @@ def _hint(about: str, field: Schema, default: Json, is_required: bool) -> str:
 def yes_or_no(default: Json) -> str:
     """The capital letter is what Enter means. Without a default, Enter is no answer."""
     return {True: "[Y/n]", False: "[y/N]", None: "[y/n]"}[as_flag(default)]
-
-
-# A form of several questions.
 
 
 def form_lines(questions: Sequence[FormField]) -> Iterator[str]:

@@ -200,9 +200,6 @@ def choose(*, as_json: bool) -> Display:
     return Live() if sys.stderr.isatty() else Plain()
 
 
-# Progress of probes.
-
-
 @contextmanager
 def probing_shown(engines: EngineCatalog) -> Iterator[None]:
     """During the block, a terminal shows which engine is asked for its version, which takes seconds for each that is new."""

@@ -245,9 +245,6 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-# Parts that other displays share.
-
-
 def who(actor: Actor | WireActor) -> str:
     """`anna, by link`. Names come from anywhere."""
     return one_line(in_words(actor.name, actor.via), _MAX_NAME)

@@ -30,9 +30,6 @@ engines_router = Router("engines")
 _ZIPS = ("application/zip", "application/x-zip-compressed", "application/octet-stream")
 
 
-# Skills.
-
-
 @skills_router.add("GET /v1/skills", "List skills", READ)
 async def list_skills(request: Request, context: Context) -> wire.SkillList:
     """The skills that a run can name. A skill that cannot be run has a `problem`."""
@@ -155,9 +152,6 @@ def _fields(listing: SkillListing) -> dict[str, Any]:
         "installed": listing.source == "installed",
         "problem": listing.problem,
     }
-
-
-# Engines.
 
 
 @engines_router.add("GET /v1/engines", "List engines", READ)

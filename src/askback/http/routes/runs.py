@@ -201,9 +201,6 @@ async def get_result(request: Request, context: Context, *, run_id: str) -> Resp
     return Response(text, media_type="application/json")
 
 
-# Streams.
-
-
 @router.add(
     "GET /v1/runs/{run_id}/events", "Follow a run", READ, content=_EVENT_STREAM, refusals=(RefusalCode.INPUT_INVALID,)
 )
@@ -245,9 +242,6 @@ def _seq(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) > MAX_SEQ:
         raise Invalid(RefusalCode.INPUT_INVALID, "Last-Event-ID is not the number of an event")
     return int(text)
-
-
-# Deliveries.
 
 
 @deliveries_router.add("GET /v1/deliveries", "List deliveries", READ)

@@ -85,9 +85,6 @@ class EmailChannel(Channel):
         return await self._sender.send(mail)
 
 
-# The messages.
-
-
 def notice_mail(message: Message, sender: str) -> Mail:
     notice = message.notice
     subject = f"{notice.title}: {one_line(notice.text, _SUBJECT_CHARS)}" if notice.is_question else notice.title
@@ -202,9 +199,6 @@ def _page(body: str) -> str:
 
 def _link(url: str, label: str) -> str:
     return f"<a href='{escape(url)}' style='{_BUTTON}'>{escape(label)}</a>"
-
-
-# The mail server.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

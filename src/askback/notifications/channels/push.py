@@ -94,8 +94,6 @@ class PushChannel(Channel):
     async def close(self) -> None:
         await self.sender.close()
 
-    # The devices.
-
     async def receivers(self) -> Sequence[Webhook]:
         try:
             endpoints = self.devices.endpoints()
@@ -127,8 +125,6 @@ class PushChannel(Channel):
             return False
         self.devices.end(endpoint)
         return True
-
-    # The requests.
 
     async def _due_request(self, due: DueDelivery, now: datetime) -> HttpRequest:
         """Raises `Refused` if the device must not know of it, or if the question is closed."""

@@ -186,9 +186,6 @@ def standard_request(message: Message) -> HttpRequest:
     return json_request(webhook.url, body, headers)
 
 
-# Failures.
-
-
 def why_failed(error: Exception) -> str:
     """Why a connection failed, without the address."""
     cause: BaseException | None = error

@@ -113,8 +113,6 @@ class Answering:
             case _:
                 assert_never(update)
 
-    # Taps.
-
     async def _tapped(self, tap: Tap) -> dict[str, Any]:
         """The parameters of the answer to a tap: every tap gets one, or the button keeps turning."""
         person = self.people.person(tap.sender.id)
@@ -143,8 +141,6 @@ class Answering:
 
     def _notice(self, key: str, *, alert: bool) -> dict[str, Any]:
         return {"text": self.texts(key), "show_alert": alert}
-
-    # Messages.
 
     async def _written(self, message: Written) -> None:
         sender, replied = message.sender, message.reply_to_message
@@ -208,8 +204,6 @@ class Answering:
         sent = await self._say(message, text, force_reply=True)
         if sent is not None:
             await self._record(shown.chat, sent, shown.run_id, shown.interaction_id, is_open=False)
-
-    # Both.
 
     async def _reply(self, run_id: str, asked: Interaction, response: Json, person: Chat) -> str:
         """Answer the question. Returns the response to the person; raises `WrongAnswer`."""

@@ -107,9 +107,6 @@ def _digest(interaction_id: str) -> str:
     return hashlib.sha256(interaction_id.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
 
 
-# The messages.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A message that is not sent yet. The first line is bold."""
@@ -224,9 +221,6 @@ def _answered(key: str, asked: Interaction, texts: Texts) -> str:
 def answer_text(asked: Interaction, texts: Texts) -> str:
     label = label_of(asked, asked.response, texts)
     return one_line(readable(asked.response, asked.response_schema) if label is None else label, _MAX_ANSWER)
-
-
-# The parts of a question.
 
 
 def _joined(title: str, asked: Interaction, offered: Sequence[Choice], texts: Texts, foot: Sequence[str]) -> str:
