@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages import api, commands, dimensions, errors, lifecycle, metrics, settings, skill_runner, typescript
+from pages import acp_agents, api, commands, dimensions, errors, lifecycle, metrics, settings, skill_runner, typescript
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/acp-agents.md": acp_agents.page,
     "docs/reference/dimensions.md": dimensions.page,
     "docs/reference/lifecycle.md": lifecycle.page,
     "docs/reference/errors.md": errors.page,

@@ -15,6 +15,7 @@ import pytest
 from askback.catalog import models
 from askback.catalog.models import ModelAnswer, ModelLists
 from askback.catalog.probes import EngineSetup, Installed
+from askback.catalog.trials import Trials
 from askback.core.runs import ProfileKind
 from askback.engines.base import Engine, Probe
 from askback.engines.codex import Codex
@@ -44,9 +45,8 @@ class Asking:
 
     def new(self) -> ModelLists:
         """As another program on the same data folder has it."""
-        return ModelLists(
-            folder=self.folder / "models", locks=self.folder / "locks", spawner=Direct(), clock=lambda: self.now
-        )
+        trials = Trials(folder=self.folder / "models", locks=self.folder / "locks", spawner=Direct())
+        return ModelLists(trials=trials, clock=lambda: self.now)
 
     async def find(self, engine: Engine | None = None, lists: ModelLists | None = None) -> ModelAnswer:
         installed = Installed(path=self.program.command[0], probe=PROBE, signed_in=True)

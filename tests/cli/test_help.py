@@ -40,6 +40,7 @@ COMMANDS = (
     ["skills", "install"],
     ["engines"],
     ["engines", "models"],
+    ["engines", "check"],
     ["doctor"],
     ["webhooks"],
     ["webhooks", "test"],

@@ -117,6 +117,7 @@ LOOKS = [
     ("engines",),
     ("engines", "--json"),
     ("engines", "models", "codex"),
+    ("engines", "check", "scripted"),
     ("runs",),
     ("show", "0123456789abcdef"),
     ("watch", "0123456789abcdef"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from askback.engines import registry
+from askback.engines.acp import AcpEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/explanation/engines.md").read_text()
@@ -17,7 +18,8 @@ SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")}
 
 
 def test_every_engine_has_a_row_and_a_section() -> None:
-    assert set(ROWS) == set(registry.engines())
+    written = {name for name, engine in registry.engines().items() if not isinstance(engine, AcpEngine)}
+    assert set(ROWS) == written
     assert set(ROWS) <= set(SECTIONS)
 
 

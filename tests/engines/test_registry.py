@@ -128,6 +128,7 @@ def test_an_engine_without_the_base_class_gets_its_defaults(offer: Offer) -> Non
 
 def test_the_configuration_of_every_engine_is_known(offer: Offer) -> None:
     bundled = {".codex", ".claude", ".gemini", ".qwen", ".iflow", ".opencode", "opencode.json", "opencode.jsonc"}
+    bundled |= {".copilot", ".kimi", ".kimi-code", ".grok", ".pi", ".vibe"}
     assert registry.engines().config_names == bundled
     offer(mine="their_engines:engine")
     assert registry.engines().config_names == bundled | {".mine", "mine.json"}

@@ -162,12 +162,12 @@ def test_without_a_file_relative_folders_are_meant_from_here(
 
 
 def test_every_mistake_is_named_by_its_key_all_at_once(tmp_path: Path) -> None:
-    text = 'slotz = 1\nslots = 0\n[server]\nport = 70000\n[engines.codex]\ncommand = []\nmodle = "x"\n'
+    text = 'slotz = 1\nslots = 0\n[server]\nport = 70000\n[engines.codex]\ncommand = []\nmodell = "x"\n'
     told = problems_of(write(tmp_path / "askback.toml", text))
     keys = [problem.partition(":")[0] for problem in told]
-    assert sorted(keys) == ["engines.codex.command", "engines.codex.modle", "server.port", "slots", "slotz"]
+    assert sorted(keys) == ["engines.codex.command", "engines.codex.modell", "server.port", "slots", "slotz"]
     assert "slotz: there is no such setting; did you mean 'slots'?" in told
-    assert "engines.codex.modle: there is no such setting; did you mean 'model'?" in told
+    assert "engines.codex.modell: there is no such setting; did you mean 'model'?" in told
 
 
 @pytest.mark.parametrize(

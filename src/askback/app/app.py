@@ -16,9 +16,11 @@ from askback.app.notifications import make_answer_links, make_bot, make_digests,
 from askback.app.storage import is_shared
 from askback.background.pools import Pools
 from askback.blobs.identity import MarkedFiles
+from askback.catalog.checks import Checks
 from askback.catalog.engines import EngineCatalog
 from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, Probes
+from askback.catalog.trials import Trials
 from askback.cluster.fleet import Fleet, read_workers, worker_of, worker_view
 from askback.cluster.instances import Instances, OwnRuns, Role
 from askback.cluster.offering import FleetEngines, Offering, make_offer
@@ -190,18 +192,24 @@ class App:
             engines=self.engines,
             setups=self.setups,
             source=self.probes if self.fleet is None else FleetEngines(self.fleet, here),
-            models=ModelLists(
-                folder=self.settings.data_dir / "models",
-                locks=self.settings.data_dir / "locks",
-                spawner=self.spawner,
-                clock=self.clock,
-            ),
+            models=ModelLists(trials=self.trials, clock=self.clock),
+            checks=self.checks,
             default_engine=self.settings.default_engine,
         )
 
     @cached_property
     def probes(self) -> Probes:
-        return Probes(self.settings.data_dir / "probes.json", self.spawner)
+        return Probes(self.settings.data_dir / "probes.json", self.spawner, self.checks.applied)
+
+    @cached_property
+    def trials(self) -> Trials:
+        return Trials(
+            folder=self.settings.data_dir / "models", locks=self.settings.data_dir / "locks", spawner=self.spawner
+        )
+
+    @cached_property
+    def checks(self) -> Checks:
+        return Checks(self.settings.data_dir / "engine-checks.json", self.trials, self.clock)
 
     @cached_property
     def deletion(self) -> Deletion:

@@ -6,10 +6,10 @@ import logging
 from contextlib import suppress
 
 from askback.app.files import shared_folder
+from askback.app.known_engines import known_engines
 from askback.app.storage import credential_files, credential_variables
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import Invalid, RefusalCode
-from askback.engines import registry
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.process.child import NotStarted, Spawner
@@ -106,14 +106,15 @@ def _network_problem(key: str, network: Network, isolation: Isolation) -> list[s
 
 
 def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:
-    engines = registry.engines()
+    engines = known_engines(settings)
     named = {key_name(("engines", name)): name for name in settings.engines} | {
         "default_engine": settings.default_engine
     }
     named |= {f"worker.engines: {name}": name for name in settings.worker.engines}
     unknown = sorted(key for key, name in named.items() if name is not None and name not in engines)
     if unknown:
-        problems = [f"{key}: there is no such engine; known: {', '.join(engines)}" for key in unknown]
+        advice = 'one that speaks ACP needs protocol = "acp" and its command'
+        problems = [f"{key}: there is no such engine; known: {', '.join(engines)}; {advice}" for key in unknown]
         raise Invalid(RefusalCode.SETTINGS_INVALID, "the settings name engines that do not exist", problems)
     _check_prewarm(engines, settings)
     _check_ask_tool(engines, settings)
@@ -147,7 +148,8 @@ def _check_ask_tool(engines: Engines, settings: Settings) -> None:
 
 def _setup(engine: Engine, settings: Settings, own_secrets: tuple[str, ...]) -> EngineSetup:
     given = settings.engines.get(engine.name) or EngineSettings()
-    env = engine_environment({*engine.env_allow} - credential_variables(settings), given.env)
+    allowed = {*engine.env_allow, *engine.env} - credential_variables(settings)
+    env = {**engine.env, **engine_environment(allowed, given.env)}
     return EngineSetup(
         command=given.command or engine.default_command,
         env=env,

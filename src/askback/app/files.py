@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
+from askback.app.known_engines import known_engines
 from askback.app.storage import open_store, shelf_of
 from askback.blobs.base import Files, StoreAddress, WrongStore, read_address
 from askback.blobs.folder import FolderFiles
@@ -20,7 +21,6 @@ from askback.cluster.file_store import (
     report_without_files,
 )
 from askback.core.errors import Invalid, RefusalCode, Unavailable
-from askback.engines import registry
 from askback.engines.registry import Engines
 from askback.fs.records import Records
 from askback.settings.model import Settings
@@ -145,7 +145,7 @@ def open_library(
     """The skills. `records` and `files` are those of an open instance. A command needs neither."""
     if files is None:
         files = command_files(settings)
-    known = registry.engines() if engines is None else engines
+    known = known_engines(settings) if engines is None else engines
     return Library(
         settings.data_dir,
         settings.skills_dir,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from askback.catalog.checks import Check, Checks
 from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, EngineSource, Installed
 from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
@@ -34,12 +35,14 @@ class EngineCatalog:
         setups: Mapping[str, EngineSetup],
         source: EngineSource,
         models: ModelLists,
+        checks: Checks,
         default_engine: str | None,
     ) -> None:
         self._engines = engines
         self._setups = setups
         self._source = source
         self._models = models
+        self._checks = checks
         self._default_engine = default_engine
 
     async def choose(self, package: SkillPackage, wanted: str | None) -> Engine:
@@ -143,7 +146,9 @@ class EngineCatalog:
         launches = [engine.launch(turn)]
         if engine.can_stay:
             launches.append(engine.launch_resident(turn))
-        return reserved_by([engine.name, *engine.env_allow, *(name for launch in launches for name in launch.env)])
+        return reserved_by(
+            [engine.name, *engine.env_allow, *engine.env, *(name for launch in launches for name in launch.env)]
+        )
 
     async def ignored_effort(self, run: Run, *, required: bool) -> RunWarning | None:
         """A warning if the installed engine has no option for the effort; an error if the run itself names one."""
@@ -178,6 +183,22 @@ class EngineCatalog:
             answer = replace(answer, reason=reason)
         models = None if answer.models is None else tuple(wire.EngineModel(**asdict(each)) for each in answer.models)
         return wire.EngineModels(engine=name, models=models, reason=answer.reason, asked_at=answer.asked_at)
+
+    async def check(self, name: str) -> Check:
+        """Try whether the sessions of an engine on this machine survive its process. Costs a few tokens."""
+        engine, setup = self._engines.choose(name), self._setups[name]
+        installed = await self._source.here(engine, setup)
+        if installed is None:
+            message = f"engine '{name}' is not installed: {setup.command[0]} was not found; {engine.install}"
+            raise Invalid(RefusalCode.ENGINE_NOT_FOUND, message)
+        if not engine.converses or installed.probe.offers is None:
+            message = f"there is nothing to check of engine '{name}': {installed.probe.reason}"
+            raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
+        check = await self._checks.run(engine, setup, installed)
+        if check is None:
+            message = f"another program checks engine '{name}' at the moment, or lists its models; try again"
+            raise Unavailable(RefusalCode.RESOURCE_SHORTAGE, message)
+        return check
 
     def watch_probes(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of every engine before its program is probed."""

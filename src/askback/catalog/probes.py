@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ from askback.fs.paths import is_kind
 from askback.process.child import NotStarted, Spawner, call
 from askback.process.isolation import UNLIMITED, Network, ResourceLimits
 from askback.workspace.sign_ins import Credentials
+
+T = TypeVar("T")
 
 PROBE_SEC = 15.0
 _MAX_CACHE_BYTES = 1_000_000
@@ -80,6 +82,9 @@ class Installed:
     signed_in: bool | None
 
 
+Amend = Callable[[Engine, EngineSetup, str, Probe], Probe]
+
+
 class EngineSource(Protocol):
     """Where engines are found: on this machine (`Probes`), or on all that execute runs (`FleetEngines`)."""
 
@@ -112,9 +117,11 @@ class EngineSource(Protocol):
 class Probes:
     """Caches probes on disk, by path, size and modification time of the executable, and by the version of Askback."""
 
-    def __init__(self, cache: Path, spawner: Spawner) -> None:
+    def __init__(self, cache: Path, spawner: Spawner, amend: Amend = lambda engine, setup, path, probe: probe) -> None:
+        """`amend`: adds to a probe what else is known of the program."""
         self._cache_path = cache
         self._spawner = spawner
+        self._amend = amend
         self._known: dict[str, Probe] | None = None
         self.on_probe: Callable[[str], None] = lambda name: None
         """Called with the name of an engine before its program is asked, which can take seconds."""
@@ -133,9 +140,9 @@ class Probes:
                 probe, answered = await _ask(self._spawner, engine, setup)
                 if not answered:
                     # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
-                    return _installed(engine, setup, path, probe)
+                    return self._installed(engine, setup, path, key, probe)
                 self._remember(key, probe, f"{engine.name} {path} ")
-            return _installed(engine, setup, path, self._load()[key])
+            return self._installed(engine, setup, path, key, self._load()[key])
 
     async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         return await self.find(engine, setup)
@@ -164,9 +171,13 @@ class Probes:
         """Probe every engine again."""
         self._known = {}
 
+    def _installed(self, engine: Engine, setup: EngineSetup, path: str, key: str, probe: Probe) -> Installed:
+        """What can change without the program is found every time: its sign-in, and what a check has shown."""
+        return Installed(path=path, probe=self._amend(engine, setup, key, probe), signed_in=is_signed_in(engine, setup))
+
     def _load(self) -> dict[str, Probe]:
         if self._known is None:
-            self._known = _read_cache(self._cache_path)
+            self._known = read_private(self._cache_path, dict[str, Probe]) or {}
         return self._known
 
     def _remember(self, key: str, probe: Probe, replaced: str) -> None:
@@ -181,8 +192,8 @@ class Probes:
             write_private(self._cache_path, msgspec.json.encode(known))
 
 
-def _read_cache(path: Path) -> dict[str, Probe]:
-    """What was probed before. A file that is damaged, or that another user may have written, is not used."""
+def read_private(path: Path, kind: type[T]) -> T | None:
+    """What an earlier program has stored. A file that is damaged, or that another user may have written, is not used."""
     with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
         # Not through a link, and without waiting for the writer of a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -191,8 +202,8 @@ def _read_cache(path: Path) -> dict[str, Probe]:
             is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
             content = file.read(_MAX_CACHE_BYTES + 1) if is_ours else b""
         if 0 < len(content) <= _MAX_CACHE_BYTES:
-            return msgspec.json.decode(content, type=dict[str, Probe])
-    return {}
+            return msgspec.json.decode(content, type=kind)
+    return None
 
 
 def program_path(setup: EngineSetup) -> str | None:
@@ -217,11 +228,6 @@ def sign_in_of(engine: Engine, setup: EngineSetup, locks: Path) -> Credentials |
         lock=locks / f"sign-in-{engine.name}.lock",
         renewals=engine.renewals if setup.renew_sign_in else (),
     )
-
-
-def _installed(engine: Engine, setup: EngineSetup, path: str, probe: Probe) -> Installed:
-    """The sign-in is checked every time: it changes without the program changing."""
-    return Installed(path=path, probe=probe, signed_in=is_signed_in(engine, setup))
 
 
 def identity_of(engine: Engine, path: str, setup: EngineSetup) -> str:
@@ -269,6 +275,8 @@ async def _call(
             mark=mark,
             readable=setup.files,
             network=setup.network,
+            question=engine.probe_input,
+            answers=engine.ends_probe,
         )
     except NotStarted as error:
         if is_temporary(error):

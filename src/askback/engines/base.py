@@ -290,6 +290,16 @@ class PausableConversation(Conversation, Protocol):
         ...
 
 
+@runtime_checkable
+class ClosingConversation(Conversation, Protocol):
+    """A conversation that can ask its program to store the session, and so to prepare for its end."""
+
+    is_closed: bool
+    """Whether the program has done so."""
+
+    def close(self) -> Iterable[Send]: ...
+
+
 # Lists of models.
 
 
@@ -380,6 +390,8 @@ class Engine:
     """Whether a run that names no engine may get this one."""
     env_allow: tuple[str, ...] = ()
     """Variables of the user's environment that the program may see besides the common ones."""
+    env: Mapping[str, str] = {}
+    """Variables for every start of the program, unless the user has set them."""
     config_names: tuple[str, ...] = ()
     """Names in a working directory that configure the program, such as `.codex`. No skill may contain them."""
     credentials: tuple[str, ...] = ()
@@ -390,6 +402,11 @@ class Engine:
     """Files and folders below the home that the program makes again when they are missing, besides `DEFAULT_CACHES`."""
     takes_ask_tool: bool = False
     """Whether the program takes MCP servers: its launches then configure the one of `Turn.ask_tool`."""
+    converses: bool = False
+    """Whether every turn is a `conversation`, also of a process that ends with it, and the engine has no `parser`.
+
+    The conversation of a turn with a handle continues that session.
+    """
     warm: bool = False
     """Whether the session of a resident process is complete on disk when its turn is over.
 
@@ -405,6 +422,14 @@ class Engine:
     def signed_in(self, files: Collection[str], env: Collection[str]) -> bool | None:
         """Whether the user is signed in, judging by existing credential files and variables. None: unknown."""
         raise NotImplementedError
+
+    @property
+    def probe_input(self) -> bytes:
+        """What every call gets as its input. A call with an input is over at a line for which `ends_probe` is true."""
+        return b""
+
+    def ends_probe(self, line: bytes) -> bool:
+        return False
 
     def probe_calls(self) -> Sequence[tuple[str, ...]]:
         """The arguments of the calls that show what the installed version can do."""

@@ -38,7 +38,7 @@ _SIGNS: tuple[tuple[ErrorCode, re.Pattern[str]], ...] = (
         ErrorCode.ENGINE_UNREACHABLE,
         re.compile(
             r"\bECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|fetch failed|waiting for network"
-            r"|connection (failed|refused|error)|unable to connect|error sending request|unreachable|getaddrinfo",
+            r"|connection (failed|refused|error)|(unable|could not) (to )?connect|ConnectError|error sending request|unreachable|getaddrinfo",
             re.IGNORECASE,
         ),
     ),

@@ -36,7 +36,8 @@ from askback.engines.claude.turn import MessageAssembler
 from askback.engines.failures import ended_badly, failure_of
 from askback.engines.launches import CALL_SEC, mcp_servers, printed_by, probed
 from askback.engines.parser import JsonLinesParser, usage_of
-from askback.engines.protocols.acp import AcpConversation, AcpModels
+from askback.engines.protocols.acp import AcpConversation
+from askback.engines.protocols.acp_session import AcpModels
 from askback.engines.protocols.acp_turn import Dialect
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
 

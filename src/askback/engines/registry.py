@@ -1,18 +1,22 @@
 """Finds the engines: bundled ones by file name, third-party ones by entry point.
 
-A bundled engine is a module of this package with the engine's name and a function `engine()`. A third party registers
-such a function in the entry-point group `askback.engines`. Whether the program is installed is not checked here.
+A bundled engine is a module of this package with the engine's name and a function `engine()`, or a preset `NAME.toml` of a
+program that speaks ACP. A third party registers such a function in the entry-point group `askback.engines`. Whether the
+program is installed is not checked here.
 """
 
 from __future__ import annotations
 
 import pkgutil
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
+from importlib import import_module, resources
 
 from askback import engines as package
 from askback.core.errors import Invalid, RefusalCode
+from askback.engines.acp import AcpEngine, preset_of
 from askback.engines.base import Engine
 from askback.text.formatting import nearest
 
@@ -83,7 +87,14 @@ def _bundled() -> dict[str, Engine]:
         make: Callable[[], Engine] | None = getattr(import_module(f"{GROUP}.{module.name}"), "engine", None)
         if make is not None:
             found[module.name] = make()
-    return found
+    return found | _presets()
+
+
+@cache
+def _presets() -> dict[str, Engine]:
+    files = [file for file in resources.files(package).iterdir() if file.name.endswith(".toml")]
+    names = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text("utf-8")) for file in files}
+    return {name: AcpEngine(name, preset_of(values)) for name, values in names.items()}
 
 
 def checked(name: str, engine: Engine) -> Engine:

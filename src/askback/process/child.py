@@ -195,6 +195,10 @@ class Child:
                 except BlockingIOError:
                     await self._writable_or_gone(pipe)
 
+    def end_input(self) -> None:
+        """Close its standard input. Nothing may be sent after this."""
+        self._streams.close_input()
+
     @property
     def unread(self) -> int:
         """Bytes in its standard input that it has not read yet."""
@@ -301,10 +305,13 @@ async def call(
     workdir: Path | None = None,
     resources: ResourceLimits = UNLIMITED,
     network: Network = Network.HOST,
+    question: bytes = b"",
+    answers: Callable[[bytes], bool] = lambda line: False,
 ) -> Printed:
     """Run a short program to its end and return its output. If it hangs, its tree is ended.
 
-    If its keeper was killed it is run again, so it must have no side effects.
+    One that gets a `question` as its input is ended, as if it had ended by itself, with the first line of stdout that
+    `answers` it. If its keeper was killed a program is run again, so it must have no side effects.
     """
     limits = OutputLimits(line_bytes=1 << 20, turn_bytes=1 << 22)
     env = {**env, tree.MARK: mark}
@@ -318,24 +325,41 @@ async def call(
         readable=readable,
         resources=resources,
         network=network,
+        stdin=Pipe.OPEN if question else None,
     )
     for _ in range(_TRIES):
-        if (printed := await _call(spawner, request, timeout_sec, mark)) is not None:
+        if (printed := await _call(spawner, request, timeout_sec, mark, question, answers)) is not None:
             return printed
     return Printed(exit_code=None, stdout="", stderr="")
 
 
-async def _call(spawner: Starter, request: SpawnRequest, timeout_sec: float, mark: str) -> Printed | None:
+async def _call(
+    spawner: Starter,
+    request: SpawnRequest,
+    timeout_sec: float,
+    mark: str,
+    question: bytes,
+    answers: Callable[[bytes], bool],
+) -> Printed | None:
     texts: dict[str, list[str]] = {STDOUT: [], STDERR: []}
+    answered = asyncio.Event()
 
     async def collect(name: str, line: Line) -> None:
         texts[name].append(line.data.decode(errors="replace"))
+        if name == STDOUT and answers(line.data):
+            answered.set()
 
     child = await spawner.start(request)
     code: int | None = None
     try:
-        async with asyncio.timeout(timeout_sec):
-            code = await child.lines(collect)
+        async with asyncio.timeout(timeout_sec), asyncio.TaskGroup() as group:
+            if question:
+                await child.send(question)
+            running, waiting = group.create_task(child.lines(collect)), group.create_task(answered.wait())
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            code = running.result() if running.done() else 0
+            running.cancel()
+            waiting.cancel()
     except TimeoutError:
         code = None
     finally:

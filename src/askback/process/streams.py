@@ -49,6 +49,11 @@ class Streams:
         for fd in self.theirs:
             os.close(fd)
 
+    def close_input(self) -> None:
+        if self.stdin is not None:
+            os.close(self.stdin)
+            self.stdin = None
+
     def close(self) -> None:
         for fd in (self.stdin, self.stdout, self.stderr):
             if fd is not None:

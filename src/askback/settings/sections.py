@@ -209,6 +209,34 @@ class EngineSettings(Section):
     command: Annotated[tuple[str, ...] | None, Program()] = Field(
         None, min_length=1, description="The command that starts the engine; default: its name on PATH."
     )
+    protocol: Literal["acp"] | None = Field(
+        None,
+        description="`acp`: the section makes an engine of the program in `command`, which speaks the Agent Client Protocol. See [bring your own agent](../guides/bring-your-own-agent.md).",
+    )
+    auth_method: str | None = Field(
+        None,
+        description="Only for programs that speak ACP, as the next five: the sign-in method to use if the program asks for one.",
+    )
+    mode: str | None = Field(
+        None, description="The mode of its sessions in which the program asks for no permissions; default: `yolo`."
+    )
+    resume: Literal["auto", "resume", "load", "none"] | None = Field(
+        None,
+        description="How a session is continued: by `session/resume`, `session/load`, the first of them that the program offers (`auto`, the default), or not at all.",
+    )
+    config_names: tuple[str, ...] | None = Field(
+        None,
+        examples=[[".youragent"]],
+        description="The names in a working directory that configure the program. No skill may contain them.",
+    )
+    sign_in_files: tuple[str, ...] | None = Field(
+        None,
+        examples=[[".youragent/auth.json"]],
+        description="The files below your home that hold its sign-in. Each turn gets a copy.",
+    )
+    caches: tuple[str, ...] | None = Field(
+        None, description="Files and folders below its home that it makes again, and that are not kept with a run."
+    )
     model: str | None = Field(None, description="The model to use if a run names none.")
     effort: str | None = Field(
         None,

@@ -1,8 +1,10 @@
-"""`askback engines`: the engines of this machine, how to install what is missing, and their models."""
+"""`askback engines`: the engines of this machine, how to install what is missing, their models, and a check of sessions."""
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         "askback engines",
         "askback engines --refresh            # after an update, or a slow first look",
         "askback engines models codex",
+        "askback engines check my-agent       # does it remember after a kill?",
     ),
 )
 @click.option("--refresh", is_flag=True, help="Ask every program again, not only those that have changed.")
@@ -39,6 +42,7 @@ async def command(settings: Settings, as_json: bool, refresh: bool) -> int:
     Each program is asked once for its version and abilities, and again when it has changed.
     """
     from askback.app import opened
+    from askback.catalog.agents import unconfigured
     from askback.cli.terminal.live import probing_shown
 
     async with opened(settings, read_only=True) as app:
@@ -51,6 +55,16 @@ async def command(settings: Settings, as_json: bool, refresh: bool) -> int:
     output.print_list(reports, _lines, as_json=False, heading=heading, indent=6)
     for name, reason in engines.broken.items():
         output.print_line(f"✘ {name}: {printable(reason)}")
+    found = unconfigured([report.setup.command for report in reports], engines.names)
+    if found:
+        output.print_line("")
+        output.print_line(
+            "These programs may speak ACP too. To use one, put its lines into your askback.toml, then run"
+        )
+        output.print_line("askback engines check NAME")
+    for name, words in found.items():
+        output.print_line("")
+        output.print_line(f'[engines.{name}]\nprotocol = "acp"\ncommand = {json.dumps(words)}')
     return 0
 
 
@@ -73,6 +87,35 @@ async def models(settings: Settings, as_json: bool, name: str) -> int:
         output.to_stderr(f"askback: no list of models: {one_line(found.reason or '', 500)}")
         return FAILED
     return output.print_list(found.models, _model_line, as_json=False, indent=6)
+
+
+@command.command("check", examples=("askback engines check my-agent", "askback engines check copilot --yes"))
+@click.argument("name", metavar="ENGINE", shell_complete=complete_engine)
+@click.option("--yes", is_flag=True, help="Do not ask before.")
+@options.common
+async def check(settings: Settings, as_json: bool, name: str, yes: bool) -> int:
+    """Try whether the sessions of ENGINE survive its process: only then do its runs wait without one.
+
+    Two short turns with your account, which cost a few thousand tokens: the program gets a word to remember and is killed, and a new
+    process is asked for it. The finding is stored, and counts for this version of the program.
+    """
+    from askback.app import opened
+
+    async with opened(settings, read_only=True) as app:
+        if not yes:
+            output.to_stderr(f"askback: this runs two short turns of {printable(name)} with your account.")
+            output.to_stderr("Each sends its whole system prompt, so it costs some thousand tokens.")
+        if not yes and not as_json:
+            click.confirm("Continue?", abort=True, err=True)
+        found = await app.service.engines.check(name)
+    if as_json:
+        output.print_json(asdict(found) | {"at": found.at.isoformat()})
+    else:
+        kind = ProfileKind.RESUMABLE if found.resumes else ProfileKind.STICKY_PROCESS
+        output.print_line(
+            f"{'✔' if found.resumes else '✘'} {printable(name)} is {kind}: {one_line(found.reason, 1000)}"
+        )
+    return 0 if found.resumes else FAILED
 
 
 def _model_line(model: EngineModel) -> str:

@@ -109,12 +109,12 @@ def check(settings: Settings, as_json: bool, folder: Path) -> int:
 
     Exit code 2 if it cannot be run.
     """
+    from askback.app.known_engines import known_engines
     from askback.cli.script_check import script_problems
-    from askback.engines import registry
     from askback.skills.diagnostics import errors_of
     from askback.skills.package import check_package, read_package
 
-    engines = registry.engines()
+    engines = known_engines(settings)
     problems = check_package(folder, engines.config_names)
     wrong = errors_of(problems)
     package = None if wrong else read_package(folder, config_names=engines.config_names)

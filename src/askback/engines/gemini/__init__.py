@@ -14,7 +14,8 @@ from askback.core.runs import ProfileKind
 from askback.engines.base import HELP, CallResult, Engine, Launch, Probe, SessionMove, Turn, session_of
 from askback.engines.gemini.turn import GeminiParser, is_noise, retry_in
 from askback.engines.launches import CALL_SEC, mcp_servers, printed_by, probed
-from askback.engines.protocols.acp import AcpConversation, AcpModels
+from askback.engines.protocols.acp import AcpConversation
+from askback.engines.protocols.acp_session import AcpModels
 from askback.engines.protocols.acp_turn import Dialect
 
 STREAM, _RESIDENT = "stream-json", "--acp"

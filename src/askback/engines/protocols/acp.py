@@ -1,23 +1,24 @@
-"""What is said to any program that speaks the Agent Client Protocol: a conversation, or a query for its models.
+"""The conversation with a program that speaks the Agent Client Protocol.
 
-The protocol is JSON-RPC 2.0, one message per line. Engines describe the differences between programs in a `Dialect`. All permissions are granted. The optional client
-capabilities (files, terminals) are not offered.
+The protocol is JSON-RPC 2.0, one message per line. Engines describe the differences between programs in a `Dialect`.
+`read_permission` is the one place where a tool call is permitted. The optional client capabilities (files, terminals)
+are not offered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
+from askback.core.runs import Usage
 from askback.engines.base import (
     Asked,
     Completed,
     EngineEvent,
     Exit,
-    Model,
     Reply,
     Send,
     SessionNamed,
@@ -25,9 +26,9 @@ from askback.engines.base import (
     TurnFailed,
     TurnOver,
 )
-from askback.engines.failures import crashed, failure_of, failure_of_status, stopped
-from askback.engines.parser import Dialog, distinct, model
-from askback.engines.protocols.acp_turn import AcpTurnState, Dialect, literal_blocks, words_of
+from askback.engines.failures import crashed, failure_of, failure_of_status, known_failure, stopped, unknown_session
+from askback.engines.protocols.acp_session import AUTH_REQUIRED, LOAD, RESUME, Handshake, option_of
+from askback.engines.protocols.acp_turn import PREFACE, AcpTurnState, Dialect, literal_blocks, words_of
 from askback.engines.protocols.elicitation import (
     DECLINED,
     Answer,
@@ -39,73 +40,48 @@ from askback.engines.protocols.elicitation import (
     read_form,
     read_questionnaire,
 )
-from askback.engines.protocols.json_lines import (
-    JSON_RPC_VERSION,
-    JsonRpcChannel,
-    Tail,
-    as_detail,
-    decode_line,
-    object_at,
-    objects_at,
-    text_at,
-)
-
-PROTOCOL_VERSION = 1
-_CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False, "elicitation": {"form": {}}}
-_AUTH_REQUIRED = -32000
-_AUTOMATIC = "yolo"
-
-
-class _Handshake:
-    """The way to a session: `initialize`, `authenticate` if the program asks for it, `session/new`."""
-
-    def __init__(self, *, cwd: str, dialect: Dialect) -> None:
-        self._cwd = cwd
-        self._sign_in = dialect.sign_in
-        self._tried_to_sign_in = False
-        self.channel = JsonRpcChannel(JSON_RPC_VERSION)
-
-    def begin(self) -> Send:
-        return self.channel.request(
-            "initialize", {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CAPABILITIES}
-        )
-
-    def proceed(self, step: str, result: Mapping[str, Any]) -> Send:
-        """The request that follows the result of `initialize` or `authenticate`."""
-        if step == "initialize" and result.get("isAuthenticated") is False and self._sign_in is not None:
-            return self._authenticate(self._sign_in)
-        return self.channel.request("session/new", {"cwd": self._cwd, "mcpServers": []})
-
-    def retry(self, step: str, error: Mapping[str, Any]) -> Send | None:
-        """The request that follows a refusal, if a sign-in may help."""
-        may_help = error.get("code") == _AUTH_REQUIRED and step == "session/new" and not self._tried_to_sign_in
-        return self._authenticate(self._sign_in) if may_help and self._sign_in is not None else None
-
-    def _authenticate(self, way: str) -> Send:
-        self._tried_to_sign_in = True
-        return self.channel.request("authenticate", {"methodId": way})
+from askback.engines.protocols.json_lines import Tail, as_detail, decode_line, object_at, objects_at, text_at
 
 
 class AcpConversation:
-    """One process with one session. A turn is a `session/prompt` request, and ends with its response."""
+    """One process with one session. A turn is a `session/prompt` request, and ends with its response.
 
-    def __init__(self, *, cwd: str, dialect: Dialect, may_ask: bool = True) -> None:
+    `session` is the one to continue, in which there have been `turns`; empty for a new one.
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: str,
+        dialect: Dialect,
+        may_ask: bool = True,
+        session: str = "",
+        turns: int = 0,
+        servers: Sequence[Mapping[str, Json]] = (),
+    ) -> None:
         self._may_ask = may_ask
         self._dialect = dialect
-        self._handshake = _Handshake(cwd=cwd, dialect=dialect)
+        self._handshake = Handshake(cwd=cwd, dialect=dialect, session=session, servers=servers)
         self._channel = self._handshake.channel
         self._ready = False
-        self._session = ""
+        self._session = session
+        self._turns = turns
+        self._replayed = 0
+        """The prompts in the history that the program sent with the session."""
+        self._counted = Usage()
         self._prompt = ""
         self._asked = PendingQuestions()
         self.is_paused = False
+        self.is_closed = False
         self._stderr = Tail()
         self._begin()
 
     def _begin(self) -> None:
         """Reset the state of the previous turn."""
-        self._turn = AcpTurnState(self._dialect)
+        self._turn = AcpTurnState(self._dialect, self._counted)
         self._broke: TurnFailed | None = None
+        self._other_session = ""
+        """Another session in which the program has answered."""
 
     def say(self, prompt: str, reply: Reply | None = None) -> Iterator[EngineEvent]:
         self._begin()
@@ -154,12 +130,25 @@ class AcpConversation:
                 yield from self._read_response(step, message)
         elif "id" in message:
             yield from self._read_request(method, message["id"], params)
-        elif method == "session/update" and self._is_working and text_at(params, "sessionId") == self._session:
-            yield from self._turn.read(object_at(params, "update"))
+        elif method == "session/update":
+            yield from self._read_update(text_at(params, "sessionId"), object_at(params, "update"))
+        elif trouble := self._dialect.retried(method, params):
+            self._turn.trouble = trouble
+
+    def _read_update(self, session: str, update: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        """Updates outside of a turn are ignored. The history of a session that is loaded is only counted."""
+        kind = text_at(update, "sessionUpdate")
+        if self._is_working and session == self._session:
+            yield from self._turn.read(update)
+        elif self._is_working and kind == "agent_message_chunk":
+            self._other_session = session
+        elif self._channel.awaits(LOAD) and kind == "user_message_chunk":
+            # A prompt of two blocks is replayed as two.
+            self._replayed += text_at(update, "content", "text") != PREFACE
 
     @property
     def _is_working(self) -> bool:
-        """Whether a turn is open. Updates outside of a turn are ignored."""
+        """Whether a turn is open."""
         return self._channel.awaits("session/prompt")
 
     def _listen(self, line: bytes) -> Iterator[EngineEvent]:
@@ -184,13 +173,24 @@ class AcpConversation:
         result = object_at(response, "result")
         match step:
             case "initialize" | "authenticate":
-                yield self._handshake.proceed(step, result)
+                yield from self._open(step, result)
             case "session/new":
                 yield from self._read_session(result)
+            case "session/resume" | "session/load":
+                yield from self._continue(step, result)
+            case "session/close":
+                self.is_closed = True
             case "session/prompt":
                 yield from self._end(result)
             case _:
                 yield from self._prompt_if_ready()
+
+    def _open(self, step: str, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        if (request := self._handshake.proceed(step, result)) is not None:
+            yield request
+        else:
+            what = "the installed version cannot continue its sessions"
+            yield from self._fail(ErrorCode.SESSION_RESUME_FAILED, what, "")
 
     def _read_session(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._session = text_at(result, "sessionId")
@@ -198,14 +198,38 @@ class AcpConversation:
             yield from self._fail(ErrorCode.ENGINE_CRASHED, "the engine did not name its session", "")
             return
         yield SessionNamed(value=self._session)
-        modes = object_at(result, "modes")
+        yield from self._configure(result)
+
+    def _continue(self, step: str, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        if step == LOAD and self._replayed < self._turns:
+            what = f"the engine has {self._replayed} of the {self._turns} prompts of its session"
+            yield from self._fail(ErrorCode.SESSION_RESUME_FAILED, what, "")
+            return
+        # A program that names none continues the one that it was asked for.
+        yield SessionNamed(value=text_at(result, "sessionId") or self._session)
+        yield from self._configure(result)
+
+    def _configure(self, session: Mapping[str, Any]) -> Iterator[EngineEvent]:
+        """Choose the mode, the model and the effort, then send the prompt that waits."""
+        dialect, modes = self._dialect, object_at(session, "modes")
         known = [text_at(mode, "id") for mode in objects_at(modes, "availableModes")]
-        if _AUTOMATIC in known and text_at(modes, "currentModeId") != _AUTOMATIC:
-            yield self._channel.request("session/set_mode", {"sessionId": self._session, "modeId": _AUTOMATIC})
-        if self._dialect.model is not None:
-            chosen = {"sessionId": self._session, "configId": "model", "value": self._dialect.model}
+        if dialect.mode in known and text_at(modes, "currentModeId") != dialect.mode:
+            yield self._channel.request("session/set_mode", {"sessionId": self._session, "modeId": dialect.mode})
+        wanted = dict(dialect.options)
+        if dialect.model is not None:
+            wanted[text_at(option_of(session, "model"), "id") or "model"] = dialect.model
+        if dialect.effort is not None:
+            wanted[text_at(option_of(session, "thought_level", "thinking"), "id") or "thought_level"] = dialect.effort
+        for option, value in wanted.items():
+            chosen = {"sessionId": self._session, "configId": option, "value": value}
             yield self._channel.request("session/set_config_option", chosen)
         yield from self._prompt_if_ready()
+
+    def close(self) -> Iterator[Send]:
+        """Ask the program to store the session and to close it. Without an answer, `is_closed` stays false."""
+        self.is_closed = not (self._handshake.closes_sessions and self._session)
+        if not self.is_closed:
+            yield self._channel.request("session/close", {"sessionId": self._session})
 
     def _prompt_if_ready(self) -> Iterator[EngineEvent]:
         """Send the waiting prompt once the preparation is complete."""
@@ -218,6 +242,13 @@ class AcpConversation:
             yield retry
             return
         code, words = error.get("code"), words_of(error)
+        if step == "session/close":
+            self.is_closed = True
+            return
+        if step in (RESUME, LOAD) and code != AUTH_REQUIRED and known_failure(words) is None:
+            self._broke = unknown_session(words)
+            yield TurnOver()
+            return
         what = "the engine ended its turn with an error" if step == "session/prompt" else f"the engine refused {step}"
         yield from self._fail(_cause(code, f"{words}\n{self._turn.trouble}"), what, words)
 
@@ -233,6 +264,10 @@ class AcpConversation:
     def _end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._asked.clear()
         yield from self._turn.end(result)
+        self._counted = self._turn.counted
+        if self._other_session and not self._turn.messages:
+            # It has changed the session, which fails a run that continues one.
+            yield SessionNamed(value=self._other_session)
         self._broke = self._turn.judge(text_at(result, "stopReason"), self._stderr.text)
         yield TurnOver()
 
@@ -274,7 +309,7 @@ class AcpConversation:
 
 def _cause(code: Json, words: str) -> ErrorCode:
     """Some programs use an HTTP status as the code, and 500 for errors without a status."""
-    if code == _AUTH_REQUIRED:
+    if code == AUTH_REQUIRED:
         return ErrorCode.ENGINE_AUTH_REQUIRED
     by_text = failure_of(words)
     is_status = type(code) is int and 400 <= code < 600
@@ -285,14 +320,15 @@ def read_request(method: str, params: Mapping[str, Any]) -> Mapping[str, Json] |
     """The response to a request, or the question to ask the user first. None if the method is not supported."""
     match method:
         case "session/request_permission":
-            return _permission(params)
+            return read_permission(params)
         case "elicitation/create" | "session/elicitation":
             return read_form(params) or DECLINED
         case _:
             return None
 
 
-def _permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
+def read_permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
+    """The response to a request for a permission: granted. The kind of an option says what it means, never its id."""
     options = objects_at(params, "options")
     ids = {text_at(option, "kind"): text_at(option, "optionId") for option in reversed(options)}
     allowed = ids.get("allow_always") or ids.get("allow_once")
@@ -305,7 +341,10 @@ def _permission(params: Mapping[str, Any]) -> Mapping[str, Json] | Asking:
     if not names:
         return _CANCELLED
     prompt = text_at(params, "toolCall", "title") or "Which one?"
-    return _Choice(question=Question(prompt=prompt, kind="choice", options=tuple(names)), options=names)
+    rejected = ids.get("reject_once") or ids.get("reject_always")
+    declined = _selected(rejected) if rejected else _CANCELLED
+    question = Question(prompt=prompt, kind="choice", options=tuple(names))
+    return _Choice(question=question, options=names, declined=declined)
 
 
 _CANCELLED: Mapping[str, Json] = {"outcome": {"outcome": "cancelled"}}
@@ -322,10 +361,12 @@ class _Choice:
     question: Question
     options: Mapping[str, str]
     """Option ids by name."""
+    declined: Mapping[str, Json]
+    """The response if nobody may answer."""
 
     def answer(self, reply: Reply | None) -> Mapping[str, Json]:
         if reply is None:
-            return _CANCELLED
+            return self.declined
         chosen = reply.response if reply.answered else next(iter(self.options))
         option = self.options.get(chosen, chosen) if isinstance(chosen, str) else ""
         return _selected(option) if option in self.options.values() else _CANCELLED
@@ -340,58 +381,3 @@ def _by_number(asked: Questionnaire, allowed: str) -> ToolQuestions:
         return _selected(allowed) | {"answers": {str(at): joined(each) for at, each in enumerate(answers)}}
 
     return ToolQuestions(asked=asked, respond=respond)
-
-
-class AcpModels(Dialog):
-    """Creates a session, and reads its `models`. No prompt is sent.
-
-    `option`: turns the id of a model in the protocol into the name that the program's command line takes.
-    """
-
-    def __init__(self, *, cwd: str, dialect: Dialect, option: Callable[[str], str] = str) -> None:
-        super().__init__()
-        self._dialect = dialect
-        self._option = option
-        self._handshake = _Handshake(cwd=cwd, dialect=dialect)
-
-    def begin(self) -> Iterator[Send]:
-        yield self._handshake.begin()
-
-    def feed(self, stream: Stream, line: bytes) -> Iterator[Send]:
-        if stream is Stream.STDERR:
-            if not self._dialect.noise(line.decode("utf-8", "replace")):
-                self._stderr.add(line)
-            return
-        message, channel = decode_line(line), self._handshake.channel
-        if message is None or self.is_over:
-            return
-        if method := text_at(message, "method"):
-            if "id" in message:
-                yield channel.refuse(message["id"], method)
-        elif (step := channel.answered(message)) is not None:
-            yield from self._read(step, message)
-
-    def _read(self, step: str, response: Mapping[str, Any]) -> Iterator[Send]:
-        if "result" not in response:
-            error = object_at(response, "error")
-            if (retry := self._handshake.retry(step, error)) is not None:
-                yield retry
-            else:
-                self._refusal = words_of(error) or f"it refused {step}"
-        elif step == "session/new":
-            self._found = self._listed(object_at(response, "result", "models")) or None
-            self._refusal = "" if self._found else "this version does not list its models"
-        else:
-            yield self._handshake.proceed(step, object_at(response, "result"))
-
-    def _listed(self, models: Mapping[str, Any]) -> tuple[Model, ...]:
-        current = text_at(models, "currentModelId")
-        return distinct(
-            model(
-                each,
-                self._option(text_at(each, "modelId")),
-                text_at(each, "name"),
-                is_default=text_at(each, "modelId") == current,
-            )
-            for each in objects_at(models, "availableModels")
-        )

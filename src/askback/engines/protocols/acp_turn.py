@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json
 from askback.core.runs import Usage
 from askback.engines.base import EngineEvent, ToolEnded, ToolStarted, TurnFailed, UsageSeen
-from askback.engines.failures import failure_of
+from askback.engines.failures import ended_badly, failure_of
 from askback.engines.parser import MAX_ID, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.elicitation import Asking
 from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
@@ -35,8 +35,24 @@ class Dialect:
 
     sign_in: str | None = None
     """The authentication method to request if the program reports that it is not signed in."""
+    mode: str = "yolo"
+    """The mode in which the program asks for no permissions, if it has one."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Configuration options of its sessions, by id."""
     model: str | None = None
     """The model to select with a request. None if the command line selects it, or the program chooses."""
+    effort: str | None = None
+    """How much the model reasons, if a request selects that."""
+    resume: str = "auto"
+    """How a session is continued: `resume`, `load`, `none`, or `auto`, which is the first that is offered."""
+    counts: Literal["turn", "process", "session"] = "turn"
+    """What its token counts at the end of a turn are of."""
+    must_answer: bool = False
+    """A turn without a message has failed, whatever the program says of it."""
+    notices: re.Pattern[str] | None = None
+    """Messages of the program itself about a request that failed. Each is sent in one piece."""
+    retrying: tuple[str, ...] = ()
+    """Notifications about a request that is retried: methods, some with the kind of an update, as `method:kind`."""
     retry_in: Callable[[str, str], str] = lambda words, session: ""
     """The error in a line of stderr about a request of the session that is retried; otherwise empty."""
     most_tries: int | None = None
@@ -48,12 +64,22 @@ class Dialect:
     requests: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Json] | Asking]] = field(default_factory=dict)
     """Handlers for the program's own requests, by method. Each returns the response, or the question to ask first."""
 
+    def retried(self, method: str, params: Mapping[str, Any]) -> str:
+        """The error in a notification about a request that is retried; empty if it is something else."""
+        update = object_at(params, "update")
+        if not {method, f"{method}:{text_at(update, 'sessionUpdate')}"} & set(self.retrying):
+            return ""
+        words = (text_at(part, key) for part in (params, update) for key in ("category", "detail", "reason", "message"))
+        return " ".join(each for each in words if each)
+
 
 class AcpTurnState:
     """The messages, tool calls and token counts of a turn so far."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, counted: Usage | None = None) -> None:
+        """`counted`: the tokens of the process up to now, if the program counts those of the process."""
         self._dialect = dialect
+        self.counted = counted or Usage()
         self._parts = Pieces()
         self._message_id = ""
         self._tools = Tools()
@@ -62,6 +88,8 @@ class AcpTurnState:
         self.messages = Messages()
         self.trouble = ""
         """The error of the last failed request; empty if the program has made progress since."""
+        self._noticed = False
+        """Whether the program itself has reported this error as a message."""
         self.tries = 0
 
     def read(self, update: Mapping[str, Any]) -> Iterator[EngineEvent]:
@@ -85,12 +113,14 @@ class AcpTurnState:
         if message_id != self._message_id:
             yield from self.flush()
             self._message_id = message_id
-        if text:
+        if self._dialect.notices is not None and self._dialect.notices.match(text):
+            self._noticed, self.trouble = True, text
+        elif text:
             self._forget_trouble()
             self._parts.add(text)
 
     def _forget_trouble(self) -> None:
-        self.tries, self.trouble = 0, ""
+        self.tries, self.trouble, self._noticed = 0, "", False
 
     def flush(self) -> Iterator[EngineEvent]:
         """Complete the current message. It ends when a tool is called, another message starts, or the turn ends."""
@@ -101,12 +131,17 @@ class AcpTurnState:
 
     def report_usage(self) -> Iterator[EngineEvent]:
         if self._usage != Usage():
-            yield UsageSeen(usage=self._usage)
+            yield UsageSeen(usage=self._usage, whole_session=self._dialect.counts == "session")
 
     def end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
-        counts = object_at(result, "usage") or object_at(result, "_meta", "quota", "token_count")
+        places = (("usage",), ("_meta", "quota", "token_count"), ("_meta", "usage"))
+        counts = next((found for place in places if (found := object_at(result, *place))), {})
         self._is_counted = bool(counts)
-        self.count(counts)
+        if counts and self._dialect.counts == "process":
+            earlier, self.counted = self.counted, usage_in(counts)
+            self._usage += self.counted.beyond(earlier)
+        else:
+            self.count(counts)
         yield from self.flush()
         yield from self.report_usage()
 
@@ -116,13 +151,21 @@ class AcpTurnState:
             unknown = (ErrorCode.ENGINE_CRASHED, f"the engine ended its turn for an unknown reason: {reason!r}")
             code, what = _STOPPED.get(reason, unknown)
             return TurnFailed(code=code, message=what, detail=as_detail(self.trouble))
+        if self._noticed:
+            return ended_badly(failure_of(self.trouble), self.trouble)
+        if self._dialect.must_answer:
+            return None if self.messages else self._unanswered(ErrorCode.ENGINE_API_ERROR, said_on_stderr)
         incomplete = self._is_counted and self._dialect.counts_answers and not self._usage.output_tokens
         if self._usage.output_tokens or ((self.messages or self._tools.used) and not incomplete):
             return None
         if self.messages:
             what = "the model's answer is incomplete, but the engine reported a normal end of the turn"
             return TurnFailed(code=ErrorCode.ENGINE_API_ERROR, message=what, detail=as_detail(self.trouble))
-        code = failure_of(self.trouble) if self.trouble else ErrorCode.ENGINE_CRASHED
+        return self._unanswered(ErrorCode.ENGINE_CRASHED, said_on_stderr)
+
+    def _unanswered(self, code: ErrorCode, said_on_stderr: str) -> TurnFailed:
+        """The result of a turn without an answer. `code`: if the program has not reported an error."""
+        code = failure_of(self.trouble) if self.trouble else code
         what = "the engine ended its turn without an answer from the model"
         return TurnFailed(code=code, message=what, detail=as_detail(self.trouble or said_on_stderr))
 
@@ -150,7 +193,9 @@ class Tools:
         if (call := self._calls.get(call_id)) is None:
             call = _Call(name=_name(update)[:MAX_ID])
             self._calls.put(call_id, call)
-        if status == "pending" or call.ended:
+        # Some programs first send an empty input, and the real one in an update.
+        unknown = update.get("rawInput") == {} and status not in ("completed", "failed")
+        if status == "pending" or call.ended or unknown:
             return
         if not call.started:
             call.started = True
@@ -191,7 +236,7 @@ def _output(update: Mapping[str, Any]) -> str:
 
 
 # A prompt that does not start with a letter or digit may be taken for a command, but not after another block.
-_PREFACE = "What follows is the message, word for word.\n"
+PREFACE = "What follows is the message, word for word.\n"
 
 
 def usage_in(tokens: Mapping[str, Any]) -> Usage:
@@ -211,7 +256,7 @@ def usage_in(tokens: Mapping[str, Any]) -> Usage:
 
 def literal_blocks(text: str) -> list[dict[str, str]]:
     """The content blocks of a prompt, such that the program does not take it for a command."""
-    texts = (text,) if text[:1].isalnum() else (_PREFACE, text)
+    texts = (text,) if text[:1].isalnum() else (PREFACE, text)
     return [{"type": "text", "text": clean(each)} for each in texts]
 
 

@@ -298,6 +298,8 @@ class RunExecutor:
         self, run: Run, process: EngineProcess, observer: TurnObserver, result: EngineResult | Interruption
     ) -> TurnSignal:
         """How the turn ended. A process that the run no longer needs is ended first."""
+        if isinstance(result, Completed) and not self._claim.canceled:
+            await process.part()
         if self._claim.canceled or isinstance(result, Interruption) or not await self._may_stay(run, process):
             await self.end()
         if self._claim.canceled:
@@ -333,7 +335,7 @@ class RunExecutor:
         """A renewed sign-in is merged when its process has ended. That must not wait for the answer of a user."""
         if run.sticky:
             return True
-        return process.conversation is not None and process.usable and await process.sign_in_is_current()
+        return process.prepared.resident and process.usable and await process.sign_in_is_current()
 
     def _lost(self, run: Run, interruption: Interruption) -> TurnSignal:
         """The turn is repeated, unless the run was canceled. A planned stop never counts as a restart."""

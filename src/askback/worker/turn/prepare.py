@@ -56,6 +56,11 @@ class PreparedTurn:
     """The sign-in in the run's home. Tokens that the engine renews are merged into the user's sign-in."""
 
     @property
+    def conversing(self) -> bool:
+        """Whether the process gets its prompt in a conversation, and not at its start."""
+        return self.resident or self.engine.converses
+
+    @property
     def has_secrets(self) -> bool:
         """Whether the run has secrets beside those of the settings."""
         return bool(self.instructions.secrets or self.env)
@@ -327,7 +332,7 @@ def copy_sign_in(context: TurnContext, engine: Engine, setup: EngineSetup, works
 
 def _write_prompt(run: Run, prepared: PreparedTurn) -> None:
     """Record what the engine is given, without secrets."""
-    if prepared.resident or prepared.turn.deferred:
+    if prepared.conversing or prepared.turn.deferred:
         record = prepared.redactor.text(prepared.instructions.prompt).encode("utf-8", "replace")
     else:
         record = prepared.redactor.line(prepared.launch.stdin)

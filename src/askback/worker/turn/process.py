@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
+from askback.background.loops import first_of
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
 from askback.core.runs import Run
 from askback.engines.base import (
+    ClosingConversation,
     Conversation,
     EngineEvent,
     Launch,
@@ -42,6 +44,10 @@ from askback.workspace.workdirs import WorkdirUnavailable
 
 log = logging.getLogger(__name__)
 
+CLOSE_SEC = 5.0
+"""How long an engine may take to store its session when its turn is over."""
+EXIT_SEC = 2.0
+"""How long it may take to exit at the end of its input, before it is ended."""
 GRACE_SEC = 3.0
 """How long an engine may take to end on request before it is killed."""
 READ_SEC = 10.0
@@ -118,7 +124,8 @@ class EngineProcess:
             self.prepared = await self._prepare_next(context, run, claim)
         self.turns += 1
         deferred = None if later else self.prepared.deferred
-        self.ask_tool.begin_turn(may_hold=isinstance(self.conversation, PausableConversation), deferred=deferred)
+        may_hold = self.prepared.resident and isinstance(self.conversation, PausableConversation)
+        self.ask_tool.begin_turn(may_hold=may_hold, deferred=deferred)
         async with self.reader_lock:
             if later:
                 last, self._raw = self._raw, RawOutput(self.prepared.workspace, turn_name(run))
@@ -217,8 +224,28 @@ class EngineProcess:
     async def _write(self) -> None:
         while True:
             data = await self._unsent.get()
+            if not data:
+                self.child.end_input()
+                return
             await self.child.send(data)
             self._unsent_bytes -= len(data)
+
+    async def part(self) -> None:
+        """Let the program of a single turn store its session and exit by itself. `end` kills what is left."""
+        if self.prepared.resident or not isinstance(self.conversation, ClosingConversation):
+            return
+        async with self.reader_lock:
+            said = tuple(self.conversation.close())
+        for each in said:
+            await self.send(each.data)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SEC):
+                while True:
+                    if self.conversation.is_closed or self.child.has_exited:
+                        break
+                    await asyncio.sleep(_POLL_SEC)
+        self._unsent.put_nowait(b"")
+        await first_of(self.child.exited, timeout=EXIT_SEC)
 
     async def kill(self) -> None:
         """Kill the whole process tree. A child that exited by itself may have left descendants."""
@@ -286,7 +313,7 @@ async def open_ask_tool(turn: Turn, workspace: Workspace) -> AskTool:
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
-    if prepared.resident and prepared.engine.can_stay:
+    if prepared.conversing and prepared.engine.can_stay:
         return prepared.engine.conversation(prepared.turn)
     return None
 
@@ -321,7 +348,7 @@ async def _spawn(context: TurnContext, run: Run, prepared: PreparedTurn, lock: F
 
 def spawn_request(context: TurnContext, run: Run, prepared: PreparedTurn, lock: FileLock) -> SpawnRequest:
     request = private_request(context, prepared.workspace, prepared.setup, prepared.turn, prepared.launch, lock)
-    if not prepared.resident:
+    if not prepared.conversing:
         request = replace(request, stdin=prepared.launch.stdin)
     if run.workdir is None:
         return request
