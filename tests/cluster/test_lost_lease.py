@@ -61,8 +61,8 @@ async def lose_lease(world: World, app: App) -> str:
 
 async def started(world: World, app: App, run: Run) -> Run:
     await until(lambda: (work_folder(world, run.id) / "started").exists())
-    run = await app.store.get(run.id)
-    assert run.process is not None
+    while (run := await app.store.get(run.id)).process is None:
+        await asyncio.sleep(0.01)
     return run
 
 

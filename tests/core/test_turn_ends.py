@@ -83,6 +83,14 @@ def test_the_process_that_was_started_is_kept() -> None:
     assert decision(running_run(), ProcessStarted(epoch=EPOCH, process=other, at=NOW)).run.process == other
 
 
+def test_the_process_that_named_the_handle_is_kept_with_it() -> None:
+    other = ProcessIdentity(pid=7, start_ticks=8, boot_id="boot")
+    named = HandleNamed(epoch=EPOCH, handle=HANDLE, at=NOW, process=other)
+    assert decision(running_run(handle=None), named).run.process == other
+    unnamed = running_run(handle=None, process=other)
+    assert decision(unnamed, HandleNamed(epoch=EPOCH, handle=HANDLE, at=NOW)).run.process == other
+
+
 # Completion.
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lives import NOON, create, finish, name_handle, new_run, reply, running, start, waiting
+from lives import NOON, create, finish, new_run, reply, running, start, waiting
 
 from askback.core import lifecycle
 from askback.core.errors import Conflict
@@ -189,17 +189,19 @@ def test_outdated_jobs_are_dropped_when_they_are_fetched(address: str) -> None:
     play(main)
 
 
-def test_a_job_is_over_when_its_run_is_let_go(address: str) -> None:
+def test_the_claim_of_a_run_removes_its_job(address: str) -> None:
     async def main() -> None:
-        async with opened(address) as store, tended(store) as turns:
+        async with opened(address) as store, taking(store) as turns:
             run = await create(store, new_run("a"))
             (ticket,) = await turns.take(ROOM)
-            assert await turns.take(ROOM) == []
-            run = await name_handle(store, await start(store, run))
             assert [state for state, *_ in await jobs(store, "a")] == ["doing"]
-            await finish(store, run)
-            turns.done(ticket)
-            await until_no_jobs(store, "a")
+            assert await turns.take(ROOM) == []
+            run = await start(store, run)
+            assert await jobs(store, "a") == []
+            turns.claimed(ticket)
+            # What the next turn of the run waits for is another job.
+            await move(store, "a", TurnLost(epoch=run.epoch, at=NOON))
+            assert [each.run.id for each in await turns.take(ROOM)] == ["a"]
 
     play(main)
 
@@ -344,7 +346,7 @@ def test_a_job_that_was_fetched_and_not_used_is_made_again(address: str) -> None
             await pass_time(store)
             assert await store.repair_queue() == ("unused",)
             assert await jobs(store, "over") == []
-            assert [state for state, *_ in await jobs(store, "used")] == ["doing"]
+            assert await jobs(store, "used") == []
             assert [ticket.run.id for ticket in await turns.take(ROOM)] == ["unused"]
             # A job that was removed is not finished or put back a second time.
             dead.put_back(tickets["unused"])

@@ -10,7 +10,6 @@ from askback.core.lifecycle import create
 from askback.core.runs import ProfileKind, Run, RunState, TurnKind, TurnOrder, Usage
 from askback.core.signals import (
     CancelRequested,
-    ProcessStarted,
     ProcessTreeEnded,
     Replied,
     Signal,
@@ -34,7 +33,6 @@ from support.specimens import (
     DONE,
     NOW,
     OWNER,
-    PROCESS,
     WRONG,
     decision,
     ended,
@@ -62,6 +60,10 @@ class Watching:
         self.run = made.run
         return self
 
+    def spawned(self, at_sec: float) -> None:
+        self.now = NOW + timedelta(seconds=at_sec)
+        self.observer.spawned(self.run)
+
     @property
     def episodes(self) -> list[tuple[str, str]]:
         return [(each.kind, each.outcome) for each in self.seen if isinstance(each, Episode)]
@@ -73,10 +75,6 @@ class Watching:
 
 def claimed(at_sec: float = 0, process: TurnProcess = TurnProcess.NEW) -> SlotAcquired:
     return SlotAcquired(worker="worker", at=NOW + timedelta(seconds=at_sec), process=process)
-
-
-def started(run: Run, at_sec: float) -> ProcessStarted:
-    return ProcessStarted(epoch=run.epoch, process=PROCESS, at=NOW + timedelta(seconds=at_sec))
 
 
 def test_a_new_run_has_changed_its_state() -> None:
@@ -98,7 +96,7 @@ def test_a_run_from_queue_to_end() -> None:
 
 def test_a_reply_is_measured_to_the_process_and_to_its_first_output() -> None:
     watching = Watching(waiting_run()).then(REPLY).then(claimed(2))
-    watching.then(started(watching.run, 3))
+    watching.spawned(3)
     watching.now = NOW + timedelta(seconds=5)
     watching.observer.printed(watching.run)
     reached = [each for each in watching.seen if isinstance(each, ReplyReached)]
@@ -113,7 +111,7 @@ def test_a_reply_is_measured_to_the_process_and_to_its_first_output() -> None:
 
 def test_a_reply_to_a_warm_process_starts_none() -> None:
     watching = Watching(waiting_run()).then(REPLY).then(claimed(2, TurnProcess.WARM))
-    watching.then(started(watching.run, 3))
+    watching.spawned(3)
     watching.now = NOW + timedelta(seconds=5)
     watching.observer.printed(watching.run)
     reached = [each for each in watching.seen if isinstance(each, ReplyReached)]
@@ -125,14 +123,14 @@ def test_a_reply_to_a_warm_process_starts_none() -> None:
 def test_a_reply_that_another_program_stored_is_measured_as_well() -> None:
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="colour")
     watching = Watching(queued_run(next_turn=order, updated_at=NOW)).then(claimed(1))
-    watching.then(started(watching.run, 2))
+    watching.spawned(2)
     assert [each.seconds for each in watching.seen if isinstance(each, ReplyReached)] == [2.0]
 
 
 def test_a_turn_that_is_started_again_does_not_count_as_a_reply() -> None:
     order = TurnOrder(kind=TurnKind.REPLY, attempt_number=2, interaction_id="colour")
     watching = Watching(queued_run(next_turn=order, attempt_number=2, updated_at=NOW)).then(claimed(1))
-    watching.then(started(watching.run, 2))
+    watching.spawned(2)
     assert not any(isinstance(each, ReplyReached) for each in watching.seen)
 
 

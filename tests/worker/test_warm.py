@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -555,9 +556,9 @@ def test_a_repair_turn_uses_the_same_process_and_can_be_interrupted(tmp_path: Pa
             run = await kept(app, (await submit(app, skill)).id)
             await app.service.reply(run.id, "crimson")
             await until(begun.exists)
-            working = await app.store.get(run.id)
-            assert working.process is not None
-            os.kill(working.process.pid, signal.SIGKILL)
+            while (process := (await app.store.get(run.id)).process) is None:
+                await asyncio.sleep(0.01)
+            os.kill(process.pid, signal.SIGKILL)
             gate.touch()
             done = await over(app, run.id)
             assert (done.state, done.attempt_number) == (RunState.SUCCEEDED, 3)

@@ -269,6 +269,7 @@ class App:
             limits=OutputLimits(line_bytes=in_bytes(limits.line), turn_bytes=in_bytes(limits.output)),
             clock=self.clock,
             pools=self.pools,
+            spawned=self.observer.spawned,
             printed=self.observer.printed,
             warm=self.warm,
             shortage=Shortage(

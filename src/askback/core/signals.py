@@ -48,6 +48,8 @@ class HandleNamed:
     epoch: int
     handle: Handle
     at: datetime
+    process: ProcessIdentity | None = None
+    """The process that named it, unless it is stored already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,10 @@ def record(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | 
     if run.handle is not None:
         same = run.handle.handle_value == signal.handle.handle_value
         return Stay(reason="the handle is known") if same else unsuitable(run, "take another session's handle")
-    return Decision(run=run.evolve(version=run.version + 1, handle=signal.handle, updated_at=signal.at))
+    process = signal.process or run.process
+    return Decision(
+        run=run.evolve(version=run.version + 1, handle=signal.handle, process=process, updated_at=signal.at)
+    )
 
 
 # The end of a turn.

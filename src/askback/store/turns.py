@@ -34,8 +34,8 @@ class Ticket:
 class Turns(Protocol):
     """The queue as one worker sees it.
 
-    A worker tries to claim every run that it takes. Each ticket is given back once: `done` when the run was claimed and
-    let go, or cannot be claimed any more, and otherwise `put_back`.
+    A worker tries to claim every run that it takes. Each ticket is given back once: `claimed`, `done` when the run cannot be
+    claimed any more, and otherwise `put_back`.
     """
 
     def notify(self, changed: Mapping[str, Run | None]) -> bool:
@@ -45,6 +45,8 @@ class Turns(Protocol):
     async def take(self, room: Room) -> Sequence[Ticket]:
         """The runs to try next, most important first; empty if there are none."""
         ...
+
+    def claimed(self, ticket: Ticket) -> None: ...
 
     def done(self, ticket: Ticket) -> None: ...
 

@@ -118,6 +118,11 @@ class RunObserver:
         if self._listeners:
             self._report(self._observe(before, decision))
 
+    def spawned(self, run: Run) -> None:
+        """The process of the run's turn has started."""
+        if self._listeners:
+            self._report(self._reached(run, TurnStep.PROCESS_STARTED, self._clock()))
+
     def printed(self, run: Run) -> None:
         """The engine has printed its first line in this turn."""
         if self._listeners:
@@ -156,8 +161,6 @@ class RunObserver:
 
     def _observe_turn(self, before: Run, decision: Decision) -> Iterator[Observation]:
         run, usage = decision.run, None
-        if run.process is not None and before.process != run.process:
-            yield from self._reached(run, TurnStep.PROCESS_STARTED, run.updated_at)
         for event in decision.events:
             match event.type:
                 case EventType.USAGE:

@@ -9,7 +9,6 @@ import asyncio
 from enum import StrEnum
 
 from askback.core.runs import Run
-from askback.store.turns import Ticket
 
 
 class StopReason(StrEnum):
@@ -32,11 +31,9 @@ class ClaimedRun:
     A cancel takes precedence over a shutdown, and a lost lease over everything.
     """
 
-    def __init__(self, run: Run, ticket: Ticket | None = None) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         """As its executor knows it."""
-        self.ticket = ticket
-        """What the run was taken with, as long as it holds a slot."""
         self.has_slot = True
         """Not while its process is only kept warm."""
         self.parked: Parked | None = None

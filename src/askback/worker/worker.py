@@ -267,16 +267,15 @@ class Worker:
             else:
                 self._queue.done(ticket)
             return None
+        self._queue.claimed(ticket)
         known = None if parked is None else parked.claim
-        claim = self._active[run.id] = known or ClaimedRun(claimed)
-        claim.ticket = ticket
+        self._active[run.id] = known or ClaimedRun(claimed)
         return claimed, parked
 
     def _claim_anew(self, run: Run) -> None:
         """The warm process of the run was given up while the run was claimed: its claim ends with it, and has no slot."""
         before = self._active[run.id]
-        self._active[run.id] = ClaimedRun(run, before.ticket)
-        before.ticket = None
+        self._active[run.id] = ClaimedRun(run)
         if before.stop_reason is not None:
             self._active[run.id].stop(before.stop_reason)
 
@@ -332,9 +331,6 @@ class Worker:
         if not claim.has_slot:
             return
         claim.has_slot = False
-        if claim.ticket is not None:
-            self._queue.done(claim.ticket)
-            claim.ticket = None
         # A run that was queued again may have been claimed again by now.
         if self._active.get(claim.run.id) is claim:
             del self._active[claim.run.id]

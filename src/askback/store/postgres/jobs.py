@@ -62,8 +62,8 @@ class JobQueue:
             raise error.__cause__ or error from None
 
     def remove(self, number: int, before: Run, *, claimed: bool) -> None:
-        """A job that was fetched belongs to the worker that has it."""
-        self._connection.execute(self._connection.sql["remove_job_of_run"], {"id": before.id})
+        """A claim makes every job of the run worthless. Otherwise, one that was fetched belongs to the worker that has it."""
+        self._connection.execute(self._connection.sql["remove_job_of_run"], {"id": before.id, "claimed": claimed})
 
     def hand_over(self, number: int, run: Run) -> None:
         moved = {"id": run.id, "epoch": run.epoch, "lane": lane(run.owner, run.engine)}

@@ -104,7 +104,7 @@ def upgrade_queue(connection: PostgresConnection, older: Collection[str] = ()) -
                 script = Path(SchemaManager.get_migrations_path()) / f"{name}.sql"
                 connection.raw.execute(script.read_bytes())
             connection.execute(connection.sql["record_queue_step"], {"name": name})
-    for statement in ("index_runs", "index_fetched", "index_parties"):
+    for statement in ("index_runs", "index_fetched", "index_parties", "quiet_jobs"):
         connection.execute(connection.sql[statement])
     return waits
 

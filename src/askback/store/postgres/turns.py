@@ -1,6 +1,7 @@
 """The turns of a worker, from the jobs of Procrastinate.
 
-A fetched job belongs to this worker until a separate task has finished it or put it back; the worker never waits for that.
+A fetched job belongs to this worker until the claim of its run has removed it, or a separate task has finished it or put it
+back; the worker never waits for that task.
 A job that is this worker's without its knowledge was fetched by a statement whose answer was lost.
 """
 
@@ -53,7 +54,7 @@ class Connector(BaseAsyncConnector):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._link = Link(server)
+        self._link = Link(server, _plan_each_time)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="askback-store-queue")
 
     async def execute_query_async(self, query: str, **arguments: Any) -> None:
@@ -87,6 +88,11 @@ class Connector(BaseAsyncConnector):
             if not is_temporary(error):
                 raise
             raise shortage(error) from error
+
+
+def _plan_each_time(connection: PostgresConnection) -> None:
+    """The plan of a fetch that suits every set of lanes reads the whole backlog."""
+    connection.execute("SET plan_cache_mode = force_custom_plan")
 
 
 class JobTurns:
@@ -178,6 +184,11 @@ class JobTurns:
             raise self._server.unavailable(error) from error
 
     # Giving back.
+
+    def claimed(self, ticket: Ticket) -> None:
+        """The claim has removed the job."""
+        assert ticket.job is not None
+        self._known.discard(ticket.job)
 
     def done(self, ticket: Ticket) -> None:
         assert ticket.job is not None

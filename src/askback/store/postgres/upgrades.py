@@ -39,6 +39,7 @@ def upgrade(connection: PostgresConnection, *, force: bool = False) -> Upgrade:
             connection.execute(_SCHEMA)
             connection.raw.execute(steps.LEDGER.encode())
         blocked_by = _apply(connection, before, force=force)
+        connection.raw.execute(connection.sql["index_search"].encode())
         after = schema.status(connection)
         if not after.fits:
             # Nothing is kept: half an upgrade helps nobody.

@@ -150,12 +150,12 @@ _INBOX = {
 def pending(connection: Connection, cursor: str | None, limit: int, where: InboxFilter, order: InboxOrder) -> Page[Run]:
     name, start = _INBOX[order]
     after = dict(zip(start, _position(cursor, tuple(start.values())), strict=True))
-    wanted = rows.values(skill=where.skill, engine=where.engine) | {"words": rows.words_of(where.words)}
+    wanted = rows.values(skill=where.skill, engine=where.engine) | rows.word_values(where.words)
     return _run_page(connection, connection.sql[name], after | wanted | label_values(where.labels), limit)
 
 
 def inbox_count(connection: Connection, where: InboxFilter) -> InboxCount:
-    which = label_values(where.labels) | {"words": rows.words_of(where.words)}
+    which = label_values(where.labels) | rows.word_values(where.words)
     found = connection.fetch(connection.sql["inbox_count"], which)
     skills, engines, total = Counter[str](), Counter[str](), 0
     for skill, engine, count, _ in found:

@@ -31,6 +31,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _EVENT_OVERHEAD_BYTES = 100
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 # Created at import, by one thread: msgspec crashes the process if two threads use a class for the first time at once.
+_LITERAL = str.maketrans({sign: f"\\{sign}" for sign in "\\%_"})
+"""Signs that mean something in a pattern of LIKE."""
 _JSON = msgspec.json.Decoder()
 _RUN = msgspec.json.Decoder(Run)
 _NO_NEWER_FIELDS = ',"newer":null}'
@@ -249,6 +251,13 @@ def words_of(text: str) -> str | None:
     # PostgreSQL has no texts with U+0000, and none that are not valid.
     words = words_in(clean(text.replace("\0", " ")))
     return json.dumps(words) if words else None
+
+
+def word_values(text: str) -> Columns:
+    """The words of a search, and the longest of them as a pattern."""
+    words = words_of(text)
+    longest = max(json.loads(words or '[""]'), key=len)
+    return {"words": words, "longest": f"%{longest.translate(_LITERAL)}%"}
 
 
 def searched_text(run: Run) -> str | None:

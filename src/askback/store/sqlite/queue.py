@@ -67,8 +67,10 @@ class QueueView:
         runs = await self.heads(without_engines=room.full_engines, limit=room.total, shares=room.shares)
         return [Ticket(run=run) for run in runs]
 
-    def done(self, ticket: Ticket) -> None:
+    def claimed(self, ticket: Ticket) -> None:
         """Nothing: the run is not in the queue any more."""
+
+    done = claimed
 
     def put_back(self, ticket: Ticket) -> None:
         self._complete, self._outdated = False, True

@@ -141,6 +141,8 @@ class TurnContext:
     machine: MachineHealth
     archives: RunArchives | None = None
     """None: the files of runs are only on this machine."""
+    spawned: Callable[[Run], None] = lambda run: None
+    """Called when the process of a turn has started."""
     printed: Callable[[Run], None] = lambda run: None
     """Called when an engine prints its first line in a turn."""
     parsing: Parsing = field(default_factory=Parsing)

@@ -23,11 +23,10 @@ from askback.background.pools import Abandoned
 from askback.core.errors import RefusalCode, RunError, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState
-from askback.core.signals import ProcessLost, ProcessStarted, ProcessTreeEnded, TurnEnded, TurnLost
+from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
 from askback.core.turns import ends_run
 from askback.engines.base import Completed, Exit, TurnFailed
 from askback.process.child import NotFrozen
-from askback.store.base import move
 from askback.worker.claimed_run import ClaimedRun, StopReason
 from askback.worker.machine import REASONS
 from askback.worker.turn.ask_tool import record_deferred
@@ -230,16 +229,23 @@ class RunExecutor:
         """Have the process execute the turn, and store its events."""
         async with asyncio.TaskGroup() as group:
             group.create_task(feed.run())
+            recording = group.create_task(self._record_process(run, process, observer))
+            if run.sticky:
+                await asyncio.wait({recording})
             result = await self._result(run, process, observer)
+            recording.cancel()
             process.ask_tool.end_turn()
             observer.close()
             feed.close()
         return result
 
-    async def _result(self, run: Run, process: EngineProcess, observer: TurnObserver) -> EngineResult | Interruption:
+    async def _record_process(self, run: Run, process: EngineProcess, observer: TurnObserver) -> None:
+        """Only a sticky run has its process from the turn before."""
         if run.process != process.child.identity:
-            signal = ProcessStarted(epoch=run.epoch, process=process.child.identity, at=self._context.clock())
-            observer.run = await move(self._context.store, run.id, signal, seen=run)
+            self._context.spawned(run)
+            await observer.record_process(process.child.identity)
+
+    async def _result(self, run: Run, process: EngineProcess, observer: TurnObserver) -> EngineResult | Interruption:
         if process.life is None:
             process.life = self._group.create_task(process.live())
         read = await self._until_over(run, process, observer, process.life)

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, assert_never
 from askback.core.errors import RunWarning, WarningCode
 from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Question
-from askback.core.runs import Handle, Run, Usage
-from askback.core.signals import HandleNamed
+from askback.core.runs import Handle, ProcessIdentity, Run, Usage
+from askback.core.signals import HandleNamed, ProcessStarted
 from askback.engines.base import (
     Asked,
     AssistantMessage,
@@ -40,6 +40,8 @@ _MAX_TEXT = {"text": 256_000, "detail": 16_000, "output": 16_000, "call_id": _MA
 MAX_EVENTS = 50_000
 MAX_EVENT_TEXT = 32_000_000
 """Events of one turn, and the characters in all of them."""
+_UNRECORDED_SEC = 1.0
+"""For how long a process is only known to its keeper: most engines name their session before, and short turns end."""
 
 
 class RawOutput:
@@ -115,6 +117,9 @@ class TurnObserver:
         self._lock = lock
         """Lines of stdout and stderr are never read at the same time."""
         self._closed = False
+        self._process: ProcessIdentity | None = None
+        """The process of the turn, until it is stored."""
+        self._storing = asyncio.Lock()
         self._messages_reported = 0
         self._events = 0
         self._event_text = 0
@@ -123,6 +128,21 @@ class TurnObserver:
     def confirmed(self) -> bool:
         """Whether the engine has named the session that it was asked to resume."""
         return self.run.handle is not None and self.session == self.run.handle.handle_value
+
+    async def record_process(self, process: ProcessIdentity) -> None:
+        """Store which process executes the turn: with the handle, if that is named soon.
+
+        That of a sticky run at once: the run is bound to it. It is not needed to end what a program that died has left, but
+        finds more where there is no keeper.
+        """
+        self._process = process
+        if not self.run.sticky:
+            await asyncio.sleep(_UNRECORDED_SEC)
+        async with self._storing:
+            if self._process is not None:
+                signal = ProcessStarted(epoch=self.run.epoch, process=process, at=self._clock())
+                self.run = await move(self._store, self.run.id, signal, seen=self.run)
+                self._process = None
 
     async def take(self, stream: str, line: Line) -> None:
         if not self.printed:
@@ -208,9 +228,11 @@ class TurnObserver:
             handle_value=value,
             created_at_turn=self.run.attempt_number,
         )
-        signal = HandleNamed(epoch=self.run.epoch, handle=handle, at=self._clock())
         self.session = value
-        self.run = await move(self._store, self.run.id, signal, seen=self.run)
+        async with self._storing:
+            signal = HandleNamed(epoch=self.run.epoch, handle=handle, at=self._clock(), process=self._process)
+            self.run = await move(self._store, self.run.id, signal, seen=self.run)
+            self._process = None
 
     async def _event(self, kind: EventType, **data: Any) -> None:
         """Store an event. Its texts are masked first and cut afterwards: a cut could leave a part of a secret."""

@@ -13,6 +13,10 @@ CREATE INDEX IF NOT EXISTS queue_jobs_fetched ON procrastinate_jobs (worker_id, 
 CREATE INDEX IF NOT EXISTS queue_jobs_of_parties ON procrastinate_jobs
     ((queue_name || ''), (coalesce(args ->> 'party', '') COLLATE "C"), priority DESC, id) WHERE status < 'doing'
 
+-- Each job would send two notifications, which nobody listens to: workers hear of the run.
+-- name: quiet_jobs
+ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1
+
 -- As `procrastinate_fetch_job`, in another order: see `core.queue`. The party that is served goes to the end.
 -- `lanes` has every lane once for each party with jobs in it, and each step of it is one look into the index. `round`: a
 -- party gets its next job when each of the others has had one.
@@ -89,7 +93,7 @@ WHERE jobs.id = picked.id
 RETURNING jobs.id, jobs.args ->> 'run', (jobs.args ->> 'epoch')::bigint
 
 -- name: remove_job_of_run
-DELETE FROM procrastinate_jobs WHERE args ->> 'run' = :id AND status = 'todo'
+DELETE FROM procrastinate_jobs WHERE args ->> 'run' = :id AND (status = 'todo' OR :claimed)
 
 -- name: hand_over
 UPDATE procrastinate_jobs SET queue_name = :lane
