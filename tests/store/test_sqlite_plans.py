@@ -167,6 +167,7 @@ def fetched(name: str, **given: Any) -> Callable[[SqliteConnection], object]:
 READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "get": lambda connection: reads.get(connection, "mine-0"),
     "events": lambda connection: reads.events(connection, "mine-0", 0, 10, PAGE_BYTES),
+    "last messages": lambda connection: reads.last_messages(connection, "mine-0", 3) == (),
     "interactions": lambda connection: reads.interactions(connection, "late-0"),
     "list": lambda connection: reads.list_runs(connection, RunFilter(), None, 3),
     "list by state": lambda connection: reads.list_runs(connection, RunFilter(state=RunState.RUNNING), None, 3),

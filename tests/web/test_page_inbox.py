@@ -179,17 +179,11 @@ def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
     assert page.evaluate("window.noted") == [["asking has a question", "Which colour?"]]
 
 
-def test_a_long_question_is_folded_and_a_phone_needs_no_sideways_scroll(quiet: Site) -> None:
+def test_a_phone_needs_no_sideways_scroll_for_a_long_question(quiet: Site) -> None:
     run_id = wire.waiting(quiet.api, "wordy")
     page = quiet.open("/")
     page.set_viewport_size({"width": 360, "height": 740})
-    prompt = card(page, "wordy").locator(".prompt")
-    folded = prompt.bounding_box()
-    card(page, "wordy").get_by_role("button", name="Show all").first.click()
-    unfolded = prompt.bounding_box()
-    assert folded is not None
-    assert unfolded is not None
-    assert folded["height"] < 300 < unfolded["height"]
+    expect(card(page, "wordy").locator(".prompt")).to_be_visible()
     for _ in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         page.goto(f"{quiet.url}/runs/{run_id}")

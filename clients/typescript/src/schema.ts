@@ -106,6 +106,16 @@ export interface AuditEntryPage {
   next_cursor: string | null;
 }
 
+/** What led to a pending question. */
+export interface Background {
+  /** The last messages of the engine in the turn that asked, oldest first. A long one has only its end. */
+  messages: Array<string>;
+  /** The last questions before it, with their answers. */
+  interactions: Array<Interaction>;
+  /** The files that the turn has changed, at most 100. */
+  files: Array<Artifact>;
+}
+
 /** How a file differs from what it was before the run. */
 export type ChangeStatus = "added" | "modified" | "deleted";
 

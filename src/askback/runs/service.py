@@ -22,9 +22,9 @@ from askback.cluster.recovery import Recovery
 from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import ASKBACK, Actor
 from askback.core.changes import Changes, NoSummary
-from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode
+from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode, Unavailable
 from askback.core.events import Event, EventType
-from askback.core.interactions import InboxOrder, InteractionOutcome, Json
+from askback.core.interactions import InboxOrder, Interaction, InteractionOutcome, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
@@ -61,6 +61,8 @@ from askback.workspace.versions import ArtifactView, Version, with_turns
 from askback.workspace.workdir_record import WorkdirRecord
 from askback.workspace.workspaces import Workspaces
 
+_BACKGROUND_MESSAGES, _BACKGROUND_QUESTIONS, _BACKGROUND_FILES = 3, 20, 100
+_MESSAGE_CHARACTERS = 8_000
 _MAX_VIEWS = 256
 """Of restricted views. One that is dropped continues for those who have it."""
 
@@ -76,6 +78,15 @@ class Result:
     """Whether there are more than one page of them."""
     changes: Changes | None = None
     """What it has changed in its workdir; None if it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What led to a pending question."""
+
+    messages: tuple[str, ...] = ()
+    interactions: tuple[Interaction, ...] = ()
+    files: tuple[Artifact, ...] = ()
 
 
 class QueueReasons(Protocol):
@@ -300,6 +311,26 @@ class Service:
     ) -> InboxPage:
         """Pending questions, with their total number."""
         return await read_inbox(self.store, cursor, limit, where, order)
+
+    async def background(self, run_id: str) -> Background:
+        """What led to the pending question: of its turn the last messages and the changed files, and the earlier answers."""
+        run = await self.store.get(run_id)
+        if (pending := run.pending_interaction) is None:
+            return Background()
+        events = await self.store.last_messages(run_id, _BACKGROUND_MESSAGES + 1)
+        starts = [place for place, event in enumerate(events) if event.type is EventType.TURN_STARTED]
+        said = events[starts[-1] + 1 if starts else 0 :][-_BACKGROUND_MESSAGES:]
+        asked = await self.store.interactions(run_id)
+        files: list[Artifact] = []
+        with suppress(Unavailable):
+            listed = (await self.artifact_page(run_id)).items
+            files = [each for each in listed if each.turn == pending.attempt_number]
+        closed = [each for each in asked if each.outcome is not InteractionOutcome.PENDING]
+        return Background(
+            messages=tuple(str(event.data.get("text", ""))[-_MESSAGE_CHARACTERS:] for event in said),
+            interactions=tuple(closed[-_BACKGROUND_QUESTIONS:]),
+            files=tuple(files[:_BACKGROUND_FILES]),
+        )
 
     async def stats(self, days: int) -> RunStats:
         """The statistics of the last days, today included. Days are UTC days."""

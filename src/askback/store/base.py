@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from askback.core.access import AuditEntry, StoredEntry
 from askback.core.errors import Conflict, Unavailable
-from askback.core.events import NewEvent
+from askback.core.events import Event, NewEvent
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision, Stay, decide
@@ -201,6 +201,10 @@ class Store(ABC):
     async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
         """The events with numbers above `after`. A page ends at `limit` events or about `max_bytes`."""
         return await self.read(lambda connection: reads.events(connection, run_id, after, limit, max_bytes))
+
+    async def last_messages(self, run_id: str, limit: int) -> Sequence[Event]:
+        """Of the last 1,000 events, the last messages of the engine and starts of turns, oldest first."""
+        return await self.read(lambda connection: reads.last_messages(connection, run_id, limit))
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         """All questions of the run, in the order they were asked."""

@@ -13,6 +13,7 @@ from datetime import date
 
 from askback.core.access import AuditEntry
 from askback.core.errors import Conflict, Forbidden, RefusalCode
+from askback.core.events import Event
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision
@@ -97,6 +98,10 @@ class VisibleStore:
     async def events(self, run_id: str, after: int = 0, limit: int = 1000, max_bytes: int = PAGE_BYTES) -> EventPage:
         await self._check(run_id)
         return await self.whole.events(run_id, after, limit, max_bytes)
+
+    async def last_messages(self, run_id: str, limit: int) -> Sequence[Event]:
+        await self._check(run_id)
+        return await self.whole.last_messages(run_id, limit)
 
     async def interactions(self, run_id: str) -> Sequence[Interaction]:
         await self._check(run_id)

@@ -9,6 +9,7 @@ import msgspec
 from askback.core import interactions
 from askback.core.interactions import AnsweredBy, InteractionOutcome
 from askback.core.secrecy import Secrecy
+from askback.wire.artifacts import Artifact
 from askback.wire.base import Actor, Moment, Shape, WholeList, about
 
 
@@ -111,6 +112,19 @@ class ClosedInteraction(Shape):
 
 class InteractionList(WholeList[Interaction]):
     """All questions of a run, in the order in which they were asked."""
+
+
+class Background(Shape):
+    """What led to a pending question."""
+
+    messages: Annotated[
+        tuple[str, ...],
+        about(
+            "The last messages of the engine in the turn that asked, oldest first. A long one has only its end.", "…"
+        ),
+    ]
+    interactions: Annotated[tuple[Interaction, ...], about("The last questions before it, with their answers.")]
+    files: Annotated[tuple[Artifact, ...], about("The files that the turn has changed, at most 100.")]
 
 
 class Link(Shape):

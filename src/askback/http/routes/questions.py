@@ -48,6 +48,12 @@ async def get_question(request: Request, context: Context, *, run_id: str) -> qu
     return question_wire.Interaction.of(_pending(await context.service.store.get(run_id)))
 
 
+@router.add("GET /v1/runs/{run_id}/interaction/background", "Get what led to the pending question", READ, ANSWER)
+async def background(request: Request, context: Context, *, run_id: str) -> question_wire.Background:
+    """The engine's last messages, the files that its turn has changed, and the earlier answers. Empty if no question is pending."""
+    return question_wire.Background.of(await context.service.background(run_id))
+
+
 @router.add(
     "POST /v1/runs/{run_id}/interaction/reply",
     "Answer the pending question",

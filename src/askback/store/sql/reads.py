@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.access import StoredEntry
 from askback.core.errors import Invalid, NotFound, RefusalCode
+from askback.core.events import Event
 from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.queue import Shares
@@ -69,6 +70,13 @@ def events(connection: Connection, run_id: str, after: int, limit: int, max_byte
     which = (number, max(0, min(after, _MAX_INTEGER)), size + 1)
     found, more = connection.fetch_page(connection.sql["events"], which, size=size, max_bytes=max_bytes)
     return rows.event_page(run_id, found, more=more)
+
+
+def last_messages(connection: Connection, run_id: str, limit: int) -> Sequence[Event]:
+    found = connection.fetch(
+        connection.sql["last_messages"], {"run": _one(connection, "number", run_id)[0], "limit": limit}
+    )
+    return rows.event_page(run_id, found, more=False)[::-1]
 
 
 def interactions(connection: Connection, run_id: str) -> Sequence[Interaction]:

@@ -7,7 +7,7 @@ import { make, newId } from "./elements.js";
 import { questionForm } from "./form.js";
 import { answerAsText, formAnswers } from "./form_answers.js";
 import { closedBy, inWords, outcomeText, takenText } from "./outcomes.js";
-import { questionText } from "./question_text.js";
+import { questionPane, questionText } from "./question_text.js";
 import { refreshTimes, timeElement } from "./time.js";
 import { t } from "./translations.js";
 import { tree } from "./tree.js";
@@ -142,7 +142,7 @@ function chosen() {
 function show(asked) {
   const draft = draftOf(address, asked);
   const form = questionForm(asked, { t, onSend: (response) => send(asked, response), files: hold, draft, chosen: chosen() });
-  place.append(...[...questionText(asked, { heading: true }), deadline(asked, asked), form].filter(Boolean));
+  place.append(questionPane(questionText(asked, { heading: true }), [deadline(asked, asked), form].filter(Boolean)));
   timer = setInterval(() => look(asked, draft), LOOK_MS);
   for (const type of ["focus", "online"]) window.addEventListener(type, () => look(asked, draft));
   document.addEventListener("visibilitychange", () => look(asked, draft));

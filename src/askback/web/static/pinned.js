@@ -8,7 +8,7 @@ import { questionForm } from "./form.js";
 import { copyText, toast } from "./frame.js";
 import { menu, textDialog } from "./menu.js";
 import { takenText } from "./outcomes.js";
-import { questionText } from "./question_text.js";
+import { questionPane, questionText } from "./question_text.js";
 import { exactly, timeElement } from "./time.js";
 import { t } from "./translations.js";
 
@@ -54,10 +54,10 @@ export class PinnedQuestion {
   card(run, asked) {
     this.draft = draftOf(run.id, asked);
     const form = questionForm(asked, { t, draft: this.draft, onSend: (response) => this.send(run, asked, response) });
-    const body = make("div", { class: "pinned-body", id: newId("pinned"), "data-scrolls": true }, ...questionText(asked), form);
+    const body = make("div", { class: "pinned-body", id: newId("pinned") }, questionPane(questionText(asked), [form]));
     return make(
       "section",
-      { class: "card pinned", "aria-label": t("run.asked") },
+      { class: "card pinned", "aria-label": t("run.asked"), "data-room": true },
       this.head(run, asked, body),
       body,
     );

@@ -1,11 +1,12 @@
 // One open question of the inbox: what it is about, its text, its deadline and its form; then how it ended.
 
 import { post } from "./api.js";
+import { background } from "./background.js";
 import { deadline } from "./deadline.js";
 import { draftOf } from "./drafts.js";
 import { make } from "./elements.js";
 import { questionForm } from "./form.js";
-import { questionText } from "./question_text.js";
+import { questionPane, questionText } from "./question_text.js";
 import { timeElement } from "./time.js";
 import { countText, t } from "./translations.js";
 import { unsent } from "./unsent.js";
@@ -17,9 +18,13 @@ export function reply({ run_id: run, interaction_id }, response) {
   return post(`/v1/runs/${encodeURIComponent(run)}/interaction/reply`, { interaction_id, response });
 }
 
+function mayRead() {
+  return document.getElementById("inbox").dataset.mayRead === "yes";
+}
+
 /** Null if the user may not read runs. */
 export function runLink({ run_id: run }) {
-  if (document.getElementById("inbox").dataset.mayRead !== "yes") return null;
+  if (!mayRead()) return null;
   return make("a", { class: "question-link", href: `/runs/${encodeURIComponent(run)}` }, t("inbox.run"));
 }
 
@@ -69,9 +74,9 @@ export class QuestionCard {
     else this.answer.append(make("p", { class: "muted small" }, t("inbox.readonly")));
     this.deadline = deadline(asked, asked);
     const head = make("header", { class: "question-head" }, make("div", {}, aboutLine(asked), labelLine(asked)), runLink(asked));
-    this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, ...text);
-    if (this.deadline !== null) this.element.append(this.deadline);
-    this.element.append(this.answer);
+    text.push(background(asked, { mayRead: mayRead() }));
+    const pane = questionPane(text, [this.deadline, this.answer].filter(Boolean));
+    this.element = make("article", { class: "question", "aria-labelledby": this.title.id }, head, pane);
   }
 
   async send(response, label) {

@@ -28,13 +28,15 @@ export function ignoreMoving(container, onIgnored) {
       const box = control.getBoundingClientRect();
       const [left, top] = [box.left - view.left, box.top - view.top];
       const before = known.get(control);
+      // What sticks to an edge of the window stays where it is while the rest scrolls.
+      const stays = before !== undefined && Math.abs(box.left - before.x) + Math.abs(box.top - before.y) <= TOLERANCE_PX;
       const moved =
         before === undefined ||
         view.moved ||
         Math.abs(left - before.left) > TOLERANCE_PX ||
         Math.abs(top - before.top - view.by) > TOLERANCE_PX;
-      known.set(control, { left, top, at: moved ? now : before.at });
-      if (moved) unsettled.add(control);
+      known.set(control, { left, top, x: box.left, y: box.top, at: moved && !stays ? now : before.at });
+      if (moved && !stays) unsettled.add(control);
     }
     for (const control of unsettled) ownerOf(control).setAttribute("aria-disabled", "true");
     if (unsettled.size > 0) timer ??= setTimeout(settle, SETTLE_MS);

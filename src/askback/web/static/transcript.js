@@ -1,5 +1,6 @@
 // A run's events as a conversation. Every event is processed once, in order, and adds at most one element.
 
+import { PROTOCOL, STRUCTURED } from "./background.js";
 import { make } from "./elements.js";
 import { formAnswers, formQuestions } from "./form_answers.js";
 import { markdown } from "./markdown.js";
@@ -10,9 +11,6 @@ import { dayOf, duration, exactly, momentText, untilTime } from "./time.js";
 import { tree } from "./tree.js";
 import { known, meaning, t } from "./translations.js";
 
-// A fence ends at a line with nothing else: the text of a question may contain fences, escaped or indented.
-const STRUCTURED = /^( *)(```+)[^\n`]*\n[\s\S]*?^\1\2[ \t]*$|<ASK_USER_YAML>[\s\S]*?<\/ASK_USER_YAML>/gm;
-const PROTOCOL = /"ask_user"|__SKILL_DONE__|<ASK_USER_YAML>/;
 const LONG_LINE = 140;
 
 export class Transcript {

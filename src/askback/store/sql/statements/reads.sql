@@ -50,6 +50,15 @@ WHERE run = ? AND seq > ?
 ORDER BY seq
 LIMIT ?
 
+-- Of the last 1,000 events, the messages of the engine and the starts of turns, newest first.
+-- name: last_messages
+SELECT seq, type, at, data
+FROM events
+WHERE run = :run AND seq > (SELECT max(seq) FROM events WHERE run = :run) - 1000
+    AND type IN ('assistant.message', 'turn.started')
+ORDER BY seq DESC
+LIMIT :limit
+
 -- name: interactions
 SELECT doc
 FROM interactions
