@@ -81,11 +81,10 @@ def how_to_answer(run_id: str, asked: Interaction | None) -> str:
 
 
 def reply_command(run_id: str, asked: Interaction | None) -> str:
-    """The command that answers a question. It asks for secrets, which the shell would store, and for forms."""
+    """The command that answers a question. It asks for forms, for secrets, which the shell would store, and for a yes or no."""
     schema = (asked.response_schema if asked else None) or {}
-    asks = asked is not None and (asked.asks_secrets or schema.get("type") == "object")
-    answer = "yes" if asked is not None and yes_no_hint(asked) else "TEXT"
-    return f"askback reply {printable(run_id)}" + ("" if asks else f" {answer}")
+    asks = asked is not None and (asked.asks_secrets or schema.get("type") == "object" or yes_no_hint(asked))
+    return f"askback reply {printable(run_id)}" + ("" if asks else " TEXT")
 
 
 async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_leave: bool = True) -> Json:
