@@ -7,6 +7,9 @@ REQUESTS ?= 100000
 N ?= 20
 KILLS ?= 1000
 FLEET_KILLS ?= 200
+# The storms of `make test-all`.
+SHORT_KILLS ?= 100
+SHORT_FLEET_KILLS ?= 20
 # Processes that run the tests. Most tests wait for other programs now and then: one more than two cores keeps both busy.
 TESTERS ?= 3
 SEED ?=
@@ -29,7 +32,7 @@ LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test long postgres storm storm-fleet upgrade-check nightly flaky engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test test-all long postgres storm storm-fleet upgrade-check nightly flaky engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,10 +40,13 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+test: check $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m "not long" $(ARGS)
 
-long: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run the long tests, which `make test` leaves out
+test-all: $(VENV)/.dev ## run everything: `make test`, the long tests, those on PostgreSQL, and short storms; ends with one summary
+	@$(BIN)/python tools/test_all.py test long postgres storm storm-fleet KILLS=$(SHORT_KILLS) FLEET_KILLS=$(SHORT_FLEET_KILLS)
+
+long: $(VENV)/.dev $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## run the long tests, which `make test` leaves out
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m long $(ARGS)
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out

@@ -39,7 +39,8 @@ TINY = {
     "warm_replies": ["--engines=codex", "--times=1"],
     "warm_starts": ["--engines=codex", "--times=1"],
 }
-SLOW = {"by_hand", "finished_runs", "server", "waiting_runs", "warm_replies", "warm_starts"}
+QUICK = {"endings", "spawning"}
+"""Those of `make test`; the others are long tests."""
 OF_FLEETS = {"backlog", "fleet", "listeners", "turn_costs", "waiting_in_postgres"}
 HELPERS = {
     "all",
@@ -70,9 +71,7 @@ def test_every_benchmark_is_tried() -> None:
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == TINY.keys() | HELPERS
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW | OF_FLEETS else ()) for name in TINY]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in TINY])
 def test_a_benchmark_measures_something(name: str, tmp_path: Path) -> None:
     if name in ("warm_replies", "warm_starts") and not (ROOT / "tests" / "real" / "node_modules").exists():
         pytest.skip("the real engines are not installed: npm ci --prefix tests/real")

@@ -58,6 +58,7 @@ def test_the_demo_of_the_wheel_asks_and_prints_its_output(installed: Installatio
     assert '"pace": "relaxed"' in shown
 
 
+@pytest.mark.long
 def test_the_server_of_the_wheel_serves_the_page_and_carries_out_a_run(installed: Installation) -> None:
     with Server(installed.world, program=[str(installed.bin / "askback")]) as server, server.client() as client:
         signed_in = server.session()
@@ -102,6 +103,7 @@ print(asyncio.run(main()))
 """
 
 
+@pytest.mark.long
 def test_the_client_alone_drives_a_server(built: Path, tmp_path: Path) -> None:
     installed = Installation(tmp_path / "client", wheel(built, "askback_client"))
     assert {"httpx", "msgspec"} <= set(installed.names)

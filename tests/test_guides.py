@@ -51,6 +51,7 @@ def shell(world: World, lines: str, **env: str) -> str:
 # Backup.
 
 
+@pytest.mark.long
 def test_a_restored_backup_has_its_waiting_run_which_can_be_answered(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.skill([ASK], [FINISH], name="asks")
@@ -192,6 +193,7 @@ def in_front_of_several(printed: str) -> str:
     return upstream + printed.replace(passing, lines)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(NGINX is None, reason="there is no nginx here")
 def test_no_request_is_lost_at_a_proxy_in_front_of_two_servers_of_which_one_dies(tmp_path: Path) -> None:
     if (reason := postgres.missing()) is not None:

@@ -62,7 +62,7 @@ def leaks(folder: Path) -> list[str]:
 
 
 @pytest.mark.contract("B-2")
-@pytest.mark.parametrize("sandbox", ["on", "auto", "off"])
+@pytest.mark.parametrize("sandbox", [pytest.param("on", marks=pytest.mark.long), "auto", "off"])
 def test_a_warm_engine_gets_no_file_of_the_server_into_its_home(tmp_path: Path, sandbox: str) -> None:
     world = World(tmp_path)
     world.data_dir.mkdir(mode=0o700)

@@ -98,7 +98,7 @@ def stages() -> Iterator[list[Stage]]:
 
 
 @pytest.mark.contract("B-2", "B-3")
-@pytest.mark.parametrize("sandbox", ["off", "auto"])
+@pytest.mark.parametrize("sandbox", [pytest.param("off", marks=pytest.mark.long), "auto"])
 def test_nothing_lives_of_a_hostile_engine_that_is_canceled(tmp_path: Path, stages: list[Stage], sandbox: str) -> None:
     stages.append(stage := Stage(tmp_path, sandbox))
     stage.wait_until_all_are_at_it()
@@ -123,7 +123,7 @@ def test_nothing_lives_of_a_hostile_engine_whose_time_is_up(tmp_path: Path, stag
 
 
 @pytest.mark.contract("B-3")
-@pytest.mark.parametrize("sandbox", ["off", "auto"])
+@pytest.mark.parametrize("sandbox", ["off", pytest.param("auto", marks=pytest.mark.long)])
 def test_nothing_lives_of_a_hostile_engine_whose_server_is_killed(
     tmp_path: Path, stages: list[Stage], sandbox: str
 ) -> None:

@@ -59,6 +59,7 @@ def is_quiet(*programs: Started) -> bool:
     return not any(word in each.stderr for each in programs for word in ("Traceback", "ERROR", '"error"'))
 
 
+@pytest.mark.long
 @pytest.mark.contract("M-10")
 def test_old_and_new_programs_work_side_by_side_until_a_step_is_not_additive(world: World, tmp_path: Path) -> None:
     later = NextVersion(tmp_path / "next")

@@ -20,7 +20,7 @@ PARTS = {part.name: part for part in cast.PARTS}
 
 
 @pytest.mark.contract("B-1", "B-2", "B-3", "B-4", "V-3", "V-5")
-@pytest.mark.parametrize("seed", [20_250_307, None], ids=["known", "any"])
+@pytest.mark.parametrize("seed", [20_250_307, pytest.param(None, marks=pytest.mark.long)], ids=["known", "any"])
 def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
     tmp_path: Path, seed: int | None
 ) -> None:
@@ -35,10 +35,10 @@ def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("without", "part", "kind", "stops"),
     [
-        ("snapshots", "slow", Kind.TWICE, 0.0),
+        pytest.param("snapshots", "slow", Kind.TWICE, 0.0, marks=pytest.mark.long),
         pytest.param("lock", "wild", Kind.ALIVE, 1.0, marks=pytest.mark.long),
         ("guardian", "wild", Kind.ALIVE, 0.0),
-        ("fence", "quick", Kind.LOST, 0.0),
+        pytest.param("fence", "quick", Kind.LOST, 0.0, marks=pytest.mark.long),
         pytest.param("fence", "warm", Kind.LOST, 0.0, marks=pytest.mark.long),
         pytest.param("live snapshots", "warm-slow", Kind.TWICE, 0.0, marks=pytest.mark.long),
         pytest.param("warm ends", "warm-deaf", Kind.ALIVE, 0.0, marks=pytest.mark.long),

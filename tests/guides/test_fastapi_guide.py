@@ -26,6 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(folder / "app", build_wheel(CLIENT, "askback_client", folder), ["fastapi", "uvicorn"])
 
 
+@pytest.mark.long
 def test_a_user_of_the_app_starts_a_run_answers_it_and_sees_its_plan(installed: Installation, tmp_path: Path) -> None:
     world, port = World(tmp_path), HeldPort()
     app = f"http://127.0.0.1:{port.number}"

@@ -51,6 +51,7 @@ def reader(installed: Installation, tmp_path: Path) -> Reader:
     return reader
 
 
+@pytest.mark.long
 def test_the_first_workflow_runs_the_skill_and_keeps_its_files(reader: Reader, installed: Installation) -> None:
     runner = Runner(reader.write_next(), reader.home / "my-repo", {})
     assert runner.run(_machine(reader, installed)) == ["itinerary.md", "result.json"]
@@ -59,6 +60,7 @@ def test_the_first_workflow_runs_the_skill_and_keeps_its_files(reader: Reader, i
     assert runner.summary.read_text() == "succeeded\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "code", "summary"),
     [
@@ -83,6 +85,7 @@ def test_the_exit_code_says_how_the_run_ended(
     assert runner.summary.read_text() == summary
 
 
+@pytest.mark.long
 def test_the_second_workflow_posts_each_question_once_and_waits_for_the_answers(
     reader: Reader, installed: Installation
 ) -> None:

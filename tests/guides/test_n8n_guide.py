@@ -78,6 +78,7 @@ def test_the_workflow_answers_the_run_and_fetches_its_result(tmp_path: Path) -> 
         reader.finish()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(NODE is None, reason="there is no Node here, which evaluates the expressions")
 def test_refused_and_repeated_notifications_do_no_harm(tmp_path: Path) -> None:
     """n8n refuses with 409 while it does not wait yet. An early notification is sent again, a late one is ignored."""

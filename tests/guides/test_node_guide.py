@@ -42,6 +42,7 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_user_of_the_app_starts_a_run_answers_it_and_sees_its_plan(clone: Path, tmp_path: Path) -> None:
     world, port = World(tmp_path), HeldPort()
     app = f"http://127.0.0.1:{port.number}"

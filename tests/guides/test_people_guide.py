@@ -7,6 +7,8 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from support.data_folder import World
 from support.guide import GUIDES, blocks
 from support.program import askback
@@ -15,6 +17,7 @@ from support.server import Server
 PAGE = "people.md"
 
 
+@pytest.mark.long
 def test_the_guide_to_people_works_as_printed(tmp_path: Path) -> None:
     world = World(tmp_path)
     (commands,) = [block.text for block in blocks(PAGE) if block.language == "sh"]

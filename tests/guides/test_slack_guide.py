@@ -111,6 +111,7 @@ def test_a_click_in_the_channel_answers_the_run(bridge: Bridge) -> None:
     bridge.reader.finish()
 
 
+@pytest.mark.long
 def test_forged_and_old_requests_are_refused(bridge: Bridge) -> None:
     run = bridge.client.create_run("trip-planner", engine="scripted", input={"destination": "Oslo", "days": 1})
     forged = ({"x-slack-signature": "v0=00"}, {"x-slack-signature": ""}, {"x-slack-request-timestamp": "1"})
@@ -121,6 +122,7 @@ def test_forged_and_old_requests_are_refused(bridge: Bridge) -> None:
     assert bridge.double.updates == []
 
 
+@pytest.mark.long
 def test_a_large_question_is_within_the_limits_of_slack(bridge: Bridge) -> None:
     """The double refuses what exceeds a limit, so a message in the channel is valid. A failed attempt is repeated."""
     bridge.double.trouble.append("ratelimited")

@@ -75,6 +75,7 @@ def test_every_setting_and_option_of_a_run_exists() -> None:
     assert options == {"turn_timeout_sec", "session_timeout_sec", "repair_attempts", "interactive_profile", "effort"}
 
 
+@pytest.mark.long
 def test_the_commands_work_on_a_run(tmp_path: Path) -> None:
     world = World(tmp_path)
     skill = world.skill([ASK], [FINISH])

@@ -14,6 +14,7 @@ from support.guide import Reader
 from support.server import Server
 
 
+@pytest.mark.long
 @pytest.mark.contract("N-5")
 def test_each_user_answers_the_own_question_and_sees_no_other(tmp_path: Path) -> None:
     world = World(tmp_path)

@@ -95,6 +95,7 @@ def test_the_suite_has_the_version_of_the_table() -> None:
     assert json.loads(package.read_text())["version"] == VERSION
 
 
+@pytest.mark.long
 def test_every_scenario_of_the_suite_is_run(checks: list[Check], scenarios: dict[str, list[str]]) -> None:
     seen = {(check.run, check.scenario) for check in checks}
     for name, versions in scenarios.items():
@@ -104,11 +105,13 @@ def test_every_scenario_of_the_suite_is_run(checks: list[Check], scenarios: dict
             assert era not in versions or (era, name) in seen, f"{name} was not run in {era}"
 
 
+@pytest.mark.long
 def test_every_check_passes_that_applies(checks: list[Check]) -> None:
     wrong = [each for each in checks if not _passes(each) and is_applicable(each.scenario, each.id)]
     assert wrong == []
 
 
+@pytest.mark.long
 def test_every_message_is_valid_by_the_schema_of_its_revision(checks: list[Check]) -> None:
     """The table excuses no message that is not valid."""
     found = [each for each in checks if each.id.startswith("wire-schema-")]
@@ -116,6 +119,7 @@ def test_every_message_is_valid_by_the_schema_of_its_revision(checks: list[Check
     assert [each for each in found if not _passes(each)] == []
 
 
+@pytest.mark.long
 def test_the_table_says_nothing_that_is_not_so(checks: list[Check]) -> None:
     failing = [each for each in checks if not _passes(each)]
     for group in NOT_APPLICABLE:

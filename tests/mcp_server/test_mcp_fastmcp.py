@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.data_folder import World
 from support.mcp_client import LIMIT_SEC
 from support.peers import fastmcp_python
@@ -15,6 +17,7 @@ from support.server import Server
 PROGRAM = Path(__file__).resolve().parent.parent / "peers" / "fastmcp_client.py"
 
 
+@pytest.mark.long
 def test_fastmcp_runs_a_skill_with_and_without_elicitation(
     server: Server, rich_skill: str, typed_skill: str, world: World
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_inspector_runs_a_skill_that_asks(door: Door, inspector: Callable[[D
     assert link["uri"] == f"askback://runs/{asked['run_id']}/artifacts/deep/a%20b.txt"
 
 
+@pytest.mark.long
 def test_the_inspector_reads_an_artifact(one_door: Door, inspector: Callable[[Door], Inspector]) -> None:
     with one_door.server.client() as api:
         made = api.create_run("asking", engine="scripted", mode="interactive")
@@ -85,6 +86,7 @@ def test_the_inspector_reads_an_artifact(one_door: Door, inspector: Callable[[Do
     assert inspector(one_door).result("resources/read", "--uri", uri)["contents"][0]["text"] == "blue\n"
 
 
+@pytest.mark.long
 def test_the_inspector_finds_no_error_in_the_schemas(one_door: Door, inspector: Callable[[Door], Inspector]) -> None:
     ran = inspector(one_door).run("tools/list", "--strict")
     assert ran.returncode == 0, ran.stderr
@@ -92,6 +94,7 @@ def test_the_inspector_finds_no_error_in_the_schemas(one_door: Door, inspector: 
     assert "0 errors" in ran.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_inspector_verifies_every_skill(
     transport: str, server: Server, inspector: Callable[[Door], Inspector], rich_skill: str
@@ -105,6 +108,7 @@ def test_the_inspector_verifies_every_skill(
     assert len(reports[rich_skill]["files"]) == 7
 
 
+@pytest.mark.long
 def test_the_inspector_reads_the_same_values_in_front_matter(
     server: Server, inspector: Callable[[Door], Inspector], typed_skill: str
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from clis import FOLDER, NotInstalled, Station, find_cli, settle
 from double import ModelDouble
-from engines_under_test import ENGINES, EngineUnderTest
+from engines_under_test import ENGINES, FASTEST, EngineUnderTest
 from suite import WARM, Stage, can_be_warm
 
 from askback.catalog import probes as asking
@@ -31,11 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _mark_long(item: pytest.Item) -> None:
-    """With an engine that starts slowly, `make test` runs only the tests for every engine."""
+    """With any other engine than the fastest, `make test` runs only the tests for every engine."""
     case = getattr(item, "callspec", None)
     named = {} if case is None else case.params
-    engine = next((ENGINES[named[each]] for each in ("engine", "talk") if named.get(each) in ENGINES), None)
-    if engine is not None and engine.slow_start and item.get_closest_marker("every_engine") is None:
+    engine = next((named[each] for each in ("engine", "talk") if named.get(each) in ENGINES), FASTEST)
+    if engine != FASTEST and item.get_closest_marker("every_engine") is None:
         item.add_marker(pytest.mark.long)
 
 

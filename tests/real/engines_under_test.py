@@ -31,8 +31,6 @@ class EngineUnderTest:
     """How to start it; None: the program that is installed for the tests. Raises `NotInstalled`."""
     turn_sec: float = 30.0
     """A trivial turn ends within this, also on a busy machine."""
-    slow_start: bool = False
-    """Takes seconds to start: `make test` has only some tests of it, `make engines` all."""
     ask_tool_is_offered: bool = False
     """The engine offers its ask tool all the same, and answers a call with a refusal."""
     error_body: str | None = None
@@ -132,6 +130,9 @@ _QUESTION = {
     "options": [{"label": "red", "description": "a warm one"}, {"label": "blue", "description": "a cold one"}],
 }
 
+FASTEST = "codex"
+"""Starts in a tenth of a second, the others in one to four. So `make test` runs the whole suite with it alone, and
+`make engines` with all."""
 ENGINES: Mapping[str, EngineUnderTest] = {
     engine.name: engine
     for engine in (
@@ -152,7 +153,6 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="opencode",
-            slow_start=True,
             aim=_opencode,
             sessions=(".local/share/opencode/opencode.db*",),
             ask_tool="question",
@@ -172,7 +172,6 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="gemini",
-            slow_start=True,
             aim=_gemini,
             sessions=(".gemini/tmp/*/chats/session-*",),
             ask_tool="ask_user",
@@ -189,7 +188,6 @@ ENGINES: Mapping[str, EngineUnderTest] = {
         ),
         EngineUnderTest(
             name="qwen",
-            slow_start=True,
             aim=_qwen,
             sessions=(".qwen/projects/*/chats/*.jsonl",),
             ask_tool="ask_user_question",

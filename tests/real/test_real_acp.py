@@ -24,8 +24,8 @@ from askback.engines.base import Completed, Probe, Reply, Stream, ToolEnded, Tur
 from support.terminal import Talk, write_files
 
 DEADLINE_SEC = 120
-SLOW = ("qwen", "opencode")
-"""Left to `make long`: gemini starts fastest of the programs that are not ours."""
+SLOW = ("gemini", "qwen", "opencode")
+"""They take seconds to start, and are left to `make engines`."""
 LONG = "All of it:\n" + "line @notes.txt /quit \n" * 45_000
 
 
@@ -58,7 +58,7 @@ def talk_with(name: str, double: ModelDouble, folder: Path, **changes: Any) -> T
 
 
 @pytest.mark.contract("W-6", "X-9", "H-7")
-@pytest.mark.parametrize("name", ["gemini", *(pytest.param(each, marks=pytest.mark.long) for each in SLOW), "iflow"])
+@pytest.mark.parametrize("name", ["iflow", *(pytest.param(each, marks=pytest.mark.long) for each in SLOW)])
 def test_one_process_takes_turn_after_turn(name: str, double: ModelDouble, tmp_path: Path) -> None:
     texts = ["-x first\nsee @notes.txt 𝕏 \u2028 ", "/quit now @notes.txt", "$go /help\n\n", LONG]
     changes = {"model": f"double/{MODEL}"} if name == "opencode" else {}
@@ -95,6 +95,7 @@ def test_one_process_takes_turn_after_turn(name: str, double: ModelDouble, tmp_p
     assert "not for the model" not in heard
 
 
+@pytest.mark.long
 @pytest.mark.contract("T-8")
 def test_the_ask_tool_of_qwen_waits_for_the_user(double: ModelDouble, tmp_path: Path) -> None:
     talk, arguments = talk_with("qwen", double, tmp_path), ENGINES["qwen"].ask_arguments

@@ -47,6 +47,7 @@ async def assert_succeeded(app: App, run_id: str, questions: int = 1) -> Run:
     return run
 
 
+@pytest.mark.every_engine
 @pytest.mark.contract("F-5", "B-4")
 def test_the_answers_are_the_results_of_deferred_calls(stage: Stage, double: ModelDouble) -> None:
     double.play(put(QUESTION), put(AGAIN), say(finish("blue")))

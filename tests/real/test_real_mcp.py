@@ -31,7 +31,7 @@ NOBODY = {"claude": "cancel", "codex": "decline"}
 """How a client that declares elicitation reacts if nobody is there."""
 BY_URL = ("codex", "gemini")
 """These pass on only what is named of their environment. The others find the server on the data folder."""
-SLOW = ("gemini", "opencode", "qwen")
+SLOW = ("claude", "gemini", "opencode", "qwen")
 RUN_ID = re.compile(r'run_id\\*": ?\\*"([0-9a-z]{16})')
 
 

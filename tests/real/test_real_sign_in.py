@@ -47,6 +47,7 @@ def stranger(tmp_path: Path) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.contract("Q-3")
 def test_opencode_starts_no_command_that_a_run_planted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[[str], Path], stranger: str

@@ -26,7 +26,6 @@ def held(run: Run) -> tree.ProcessIdentity:
 
 
 @pytest.mark.contract("W-4", "W-5", "W-6", "P-5")
-@pytest.mark.every_engine
 def test_two_questions_are_answered_into_one_process_and_session(stage: Stage, double: ModelDouble) -> None:
     skill = stage.skill()
     text = "green @work/skill/SKILL.md\n/quit -x"

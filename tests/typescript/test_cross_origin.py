@@ -82,6 +82,7 @@ def runs_of(server: Server) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_page_of_a_named_origin_drives_a_run(app: str, tmp_path: Path, chromium: str) -> None:
     with server_for(tmp_path, ASKBACK_SERVER__ALLOWED_ORIGINS=json.dumps([app])) as server:
         outcome = outcome_of(app, server, chromium)
@@ -89,6 +90,7 @@ def test_a_page_of_a_named_origin_drives_a_run(app: str, tmp_path: Path, chromiu
     assert outcome == {"data": {"colour": "blue"}, "first": "run.created", "asked": True}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origins", [None, ["http://127.0.0.1:1"]], ids=["off", "another origin"])
 def test_a_page_of_any_other_origin_is_refused(
     app: str, tmp_path: Path, chromium: str, origins: list[str] | None

@@ -55,6 +55,7 @@ window.outcome = { data, first: types[0], asked: types.includes("interaction.ask
 </script>"""
 
 
+@pytest.mark.long
 def test_a_page_in_a_browser_drives_a_run(compiled: Path, chromium: str, server: Server) -> None:
     def serve(route: Route) -> None:
         """What an app of the same origin would serve; every call of the API reaches the server."""
