@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from askback.skills.library import DEMO
 from support.data_folder import ASK, FINISH, World
@@ -138,6 +138,15 @@ def take_session(server: Server, context: BrowserContext) -> str:
     name, _, value = headers["cookie"].partition("=")
     context.add_cookies([{"name": name, "value": value, "url": url, "httpOnly": True, "sameSite": "Strict"}])
     return url
+
+
+def press(button: Locator) -> None:
+    """Click a button that answers a question; again, as its user does, if it has just moved and the page said so."""
+    button.click()
+    moved = button.page.locator(".toast", has_text="just appeared or moved")
+    while moved.count():
+        expect(moved).to_have_count(0)
+        button.click()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
-from site_pages import Site, signed_in
+from site_pages import Site, press, signed_in
 
 import support.api as wire
 from askback.access.tokens import Tokens
@@ -73,7 +73,7 @@ def test_an_answered_question_is_answered_differently_in_another_run(site: Site)
     expect(page.locator(".run-from")).to_have_text(f"Forked at question “size” of run {source}")
     fork = page.url.rpartition("/")[2]
     page.get_by_role("textbox", name="Which size?").fill("small")
-    page.get_by_role("button", name="Send").click()
+    press(page.get_by_role("button", name="Send"))
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator("#result")).to_contain_text("small")
     assert site.api.get(f"/v1/runs/{fork}/result").json()["data"] == {"colour": ["red", "small"]}
@@ -89,11 +89,11 @@ def test_a_run_that_ends_while_it_is_watched_can_be_followed_up(site: Site) -> N
     expect(page.locator("#state")).to_have_text("Waiting for you")
     expect(page.get_by_role("link", name="Follow up")).to_have_count(0)
     expect(page.get_by_role("button", name="Delete")).to_have_count(0)
-    page.get_by_role("button", name="blue").click()
+    press(page.get_by_role("button", name="blue"))
     expect(page.get_by_role("textbox", name="Which size?")).to_be_visible()
     expect(page.get_by_role("button", name="Answer differently")).to_have_count(1)
     page.get_by_role("textbox", name="Which size?").fill("large")
-    page.get_by_role("button", name="Send").click()
+    press(page.get_by_role("button", name="Send"))
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.get_by_role("button", name="Delete")).to_be_visible()
     page.get_by_role("link", name="Follow up").click()
@@ -180,7 +180,7 @@ def test_who_may_only_read_is_offered_nothing(site: Site, server: Server, world:
 def test_a_rebuilt_session_is_told_with_its_meaning(site: Site) -> None:
     run_id = wire.waiting(site.api, "forgetful", options={"on_lost_session": "rebuild"})
     page = site.open(f"/runs/{run_id}")
-    page.get_by_role("button", name="red").click()
+    press(page.get_by_role("button", name="red"))
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator(".alert-warn")).to_contain_text("The engine had lost its session")
     expect(page.locator(".alert-warn")).to_contain_text("CONTEXT_REBUILT: turn 2 could not resume the session")

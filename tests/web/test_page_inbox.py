@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from site_pages import Site, signed_in
+from site_pages import Site, press, signed_in
 
 import support.api as wire
 from support.data_folder import ASK, FINISH, World
@@ -63,7 +63,7 @@ def test_a_question_comes_up_by_itself_and_is_answered_by_a_click(quiet: Site) -
     expect(card(page, "asking").get_by_text("Which colour?")).to_be_visible()
     expect(page).to_have_title("(1) Inbox · Askback")
     expect(page.locator("#inbox-count")).to_have_text("1")
-    card(page, "asking").get_by_role("button", name="blue").click()
+    press(card(page, "asking").get_by_role("button", name="blue"))
     expect(row(page, "asking")).to_have_count(0)
     expect(page.locator(".sent-row")).to_contain_text("Sent: blue")
     expect(page.get_by_role("heading", name="All answered")).to_be_visible()
@@ -99,7 +99,7 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     mine, theirs = quiet.open("/"), quiet.open("/")
     card(mine, "asking").get_by_text("Answer in your own words").click()
     card(mine, "asking").get_by_role("textbox").fill("I am still think")
-    card(theirs, "asking").get_by_role("button", name="red").click()
+    press(card(theirs, "asking").get_by_role("button", name="red"))
     expect(row(theirs, "asking")).to_have_count(0)
     told = mine.get_by_role("alert").filter(has_text="Already answered by main, on the page. Your answer was not used.")
     expect(told).to_be_visible()
@@ -117,7 +117,7 @@ def test_an_answer_that_comes_too_late_is_told_kindly(quiet: Site) -> None:
     page = quiet.open("/")
     expect(page.get_by_text("Connection lost")).to_be_visible()
     assert wire.reply(quiet.api, run_id, "red").status_code == 202
-    card(page, "asking").get_by_role("button", name="blue").click()
+    press(card(page, "asking").get_by_role("button", name="blue"))
     expect(page.get_by_role("alert").filter(has_text="Your answer was not used")).to_be_visible()
     wire.over(quiet.api, run_id)
     page.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from site_pages import Site, signed_in
+from site_pages import Site, press, signed_in
 
 import support.api as wire
 from support.data_folder import ASK, FINISH, World
@@ -220,7 +220,7 @@ def test_a_draft_in_own_words_is_open_after_a_reload_and_gone_once_sent(desk: Si
     article(page).get_by_role("textbox").fill("rather green")
     page.reload()
     expect(article(page).get_by_role("textbox")).to_have_value("rather green")
-    article(page).get_by_role("button", name="Send").click()
+    press(article(page).get_by_role("button", name="Send"))
     expect(page.locator(".sent-row")).to_contain_text("Sent: rather green")
     assert page.evaluate("sessionStorage.length") == 0
 
@@ -230,11 +230,11 @@ def test_a_message_vanishes_when_its_cause_is_over(desk: Site) -> None:
     page = desk.open("/")
     desk.context.route("**/reply", lambda route: route.abort())
     trouble = article(page).locator(".answer-trouble")
-    article(page).get_by_role("button", name="blue").click()
+    press(article(page).get_by_role("button", name="blue"))
     expect(trouble).to_contain_text("does not respond")
     page.evaluate("window.dispatchEvent(new Event('online'))")
     expect(trouble).to_be_hidden()
-    article(page).get_by_role("button", name="blue").click()
+    press(article(page).get_by_role("button", name="blue"))
     expect(trouble).to_be_visible()
     article(page).get_by_text("Answer in your own words").click()
     article(page).get_by_role("textbox").press_sequentially("g")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from site_pages import Site, be_patient, signed_in
+from site_pages import Site, be_patient, press, signed_in
 
 from askback.client import Client
 from support.data_folder import World
@@ -107,7 +107,7 @@ def test_the_run_shows_the_questions_and_each_answer(site: Site, desk: Client) -
     expect(form.get_by_role("radio", name="Relaxed")).to_be_checked()
     expect(form.get_by_label("Which PIN?")).to_have_value("")
     fill(form)
-    form.get_by_role("button", name="Send").click()
+    press(form.get_by_role("button", name="Send"))
     answers = page.locator(".form-answers")
     expect(answers).to_contain_text("Relaxed")
     expect(answers.locator("dd")).to_have_text(["Relaxed", "3", "No", "not shown", "No answer"])
@@ -130,7 +130,7 @@ def test_a_link_opens_one_form_for_all_questions(server: Server, browser: Browse
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     picture(page, f"link-{width}")
     fill(form)
-    form.get_by_role("button", name="Send").click()
+    press(form.get_by_role("button", name="Send"))
     expect(page.get_by_role("heading", name="Answered")).to_be_visible()
     expect(page.locator(".form-answers dd")).to_have_text(["Relaxed", "3", "No", "not shown", "No answer"])
     picture(page, f"link-answered-{width}")
@@ -158,7 +158,7 @@ def test_a_problem_that_the_server_finds_is_shown_at_its_question(site: Site, de
     page.route(
         "**/reply", lambda route: route.fulfill(status=422, content_type="application/problem+json", body=problem)
     )
-    form.get_by_role("button", name="Send").click()
+    press(form.get_by_role("button", name="Send"))
     expect(form.locator(".field-wrong")).to_contain_text("How many nights?")
     expect(form.locator(".field-wrong")).to_contain_text("is odd")
     desk.cancel(run_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from site_pages import Site, signed_in
+from site_pages import Site, press, signed_in
 
 import support.api as wire
 from support.data_folder import ASK, FINISH, World
@@ -84,7 +84,7 @@ def test_a_question_is_answered_on_its_page_and_the_result_comes_up(running: Sit
     page.locator(".tool summary", has_text="the wall").click()
     expect(page.get_by_text("it is bare")).to_be_visible()
     expect(page.locator(".tool", has_text="break").get_by_text("failed")).to_be_visible()
-    page.get_by_role("button", name="blue").click()
+    press(page.get_by_role("button", name="blue"))
     expect(page.locator("#state")).to_have_text("Succeeded")
     expect(page.locator("#result")).to_contain_text("blue")
     expect(page.get_by_text("Answered by main, on the page")).to_be_visible()
@@ -110,11 +110,11 @@ def test_nothing_is_missed_or_doubled_when_the_server_dies_in_the_middle(tmp_pat
         expect(page.get_by_text("Live", exact=True)).to_be_visible()
         server.kill(signal.SIGKILL)
         expect(page.get_by_text("Connection lost")).to_be_visible()
-        page.get_by_role("button", name="blue").click()
+        press(page.get_by_role("button", name="blue"))
         expect(page.get_by_role("alert").filter(has_text="The server does not respond")).to_be_visible()
         with Server(world, port=server.port):
             expect(page.get_by_text("Live", exact=True)).to_be_visible()
-            page.get_by_role("button", name="blue").click()
+            press(page.get_by_role("button", name="blue"))
             expect(page.locator("#state")).to_have_text("Succeeded")
             expect(page.locator("#connection")).to_have_attribute("data-state", "over")
             events = site.api.get(f"/v1/runs/{run_id}/events").json()["items"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from site_pages import Site, signed_in
+from site_pages import Site, press, signed_in
 
 import support.api as wire
 from support.data_folder import ASK, FINISH, World
@@ -81,7 +81,7 @@ def test_a_run_is_forked_and_followed_up_in_its_folder(server: Server, browser: 
         page.get_by_role("button", name="Answer differently").click()
         page.get_by_role("button", name="Ask again").click()
         expect(page.locator(".run-from")).to_contain_text("Forked at question “colour”")
-        page.get_by_role("button", name="blue").click()
+        press(page.get_by_role("button", name="blue"))
         expect(page.locator("#result")).to_contain_text("blue")
         fork = wire.get(site.api, page.url.rpartition("/")[2])
         assert (fork["workdir"], fork["from_run"]) == (
