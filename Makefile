@@ -30,9 +30,12 @@ POSTGRES_TESTS := tests/store tests/worker tests/http tests/app/test_bootstrap.p
 	tests/e2e/test_killed_digests.py tests/e2e/test_kill_moments.py tests/cli/test_completion.py tests/cli/test_postgres_command.py
 LOCK := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
+# A machine may have it set: then each program that a test starts would compile Askback again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all long postgres storm storm-fleet upgrade-check nightly flaky engines engines-latest floors image-check check fmt docs bench dist lock clean
+.PHONY: help demo test test-all long postgres storm storm-fleet upgrade-check nightly flaky .compiled engines engines-latest floors image-check check fmt docs bench dist lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,7 +43,8 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: check $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+test: $(VENV)/.dev $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+	@$(MAKE) --no-print-directory -j 2 check .compiled
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m "not long" $(ARGS)
 
 test-all: $(VENV)/.dev ## run everything: `make test`, the long tests, those on PostgreSQL, and short storms; ends with one summary
@@ -48,6 +52,10 @@ test-all: $(VENV)/.dev ## run everything: `make test`, the long tests, those on 
 
 long: $(VENV)/.dev $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## run the long tests, which `make test` leaves out
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m long $(ARGS)
+
+# Otherwise each of the processes that run the tests would compile all of them, after a change of many.
+.compiled: $(VENV)/.dev
+	@$(BIN)/pytest --collect-only -qq >$(VENV)/collected.log 2>&1 || { cat $(VENV)/collected.log; exit 1; }
 
 engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 $(REAL) $(ARGS)

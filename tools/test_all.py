@@ -9,7 +9,9 @@ def run(target: str, variables: list[str]) -> tuple[bool, str]:
     """Run one target, and show its output. Returns whether it passed, and the last line that it printed."""
     command = ["make", "--no-print-directory", target, *variables]
     last = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as made:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as made:
         assert made.stdout is not None
         for line in made.stdout:
             print(line, end="", flush=True)
