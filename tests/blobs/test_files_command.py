@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from askback.blobs.identity import MARK
+from askback.blobs.identity import ID_FILE
 from support import machines
 from support.api import calling, start, waiting
 from support.data_folder import ASK, FINISH, World
@@ -74,7 +74,7 @@ def test_a_store_is_examined_and_given_up(world: World, tmp_path: Path) -> None:
             refused = on(world, stored, *words)
             assert (refused.code, "stop every server and worker" in refused.stderr) == (1, True)
         assert program.stop() == 0
-    mark = json.loads((stored / MARK).read_text())["id"]
+    mark = json.loads((stored / ID_FILE).read_text())["id"]
     seen = on(world, stored, "files", "status", "--json")
     assert (seen.code, seen.json["id"], seen.json["found_id"], seen.json["matches"]) == (0, mark, mark, True)
     assert seen.json["runs"] == runs(stored=1)
@@ -119,10 +119,10 @@ def test_a_store_that_lost_its_mark_is_adopted(world: World, tmp_path: Path) -> 
     with server(world, stored) as program, calling(program.url, program.token) as client:
         run_id = waiting(client)
         assert program.stop() == 0
-    (stored / MARK).unlink()
+    (stored / ID_FILE).unlink()
     assert Started(world, "serve", "--port", "0", env=env(stored)).ended().code == 1
     assert on(world, stored, "files", "adopt").code == 1
-    assert not (stored / MARK).exists()
+    assert not (stored / ID_FILE).exists()
     assert on(world, stored, "files", "adopt", "--yes").code == 0
     # A copy of the store, with the database of a new machine, is adopted as well.
     other = World(tmp_path / "other")
@@ -131,7 +131,7 @@ def test_a_store_that_lost_its_mark_is_adopted(world: World, tmp_path: Path) -> 
     shutil.copytree(stored, copy)
     assert Started(other, "serve", "--port", "0", env=env(copy)).ended().code == 1
     adopted = on(other, copy, "files", "adopt", "--yes", "--json").json
-    assert adopted == {"changed": True, "id": json.loads((stored / MARK).read_text())["id"]}
+    assert adopted == {"changed": True, "id": json.loads((stored / ID_FILE).read_text())["id"]}
     with server(other, copy) as program:
         assert program.stop() == 0
     with server(world, stored) as program, calling(program.url, program.token) as client:
@@ -193,7 +193,7 @@ def test_health_notices_that_a_share_is_unmounted(world: World, tmp_path: Path) 
             command = ["nsenter", "--mount", f"--target={program.process.pid}", *words]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
 
-        assert (share / MARK).exists()
+        assert (share / ID_FILE).exists()
         # Before the first question: a good answer is remembered for half a minute.
         inside("umount", "--lazy", str(mounted))
         # A server without the file store still serves most requests.

@@ -16,7 +16,7 @@ from askback.app import App, opened
 from askback.app.files import examine, files_at
 from askback.app.storage import open_store
 from askback.blobs.base import read_address
-from askback.blobs.identity import MARK, read_mark
+from askback.blobs.identity import ID_FILE, read_id
 from askback.cluster.file_store import identify
 from askback.core.errors import RefusalCode, Unavailable
 from askback.core.runs import RunState
@@ -48,7 +48,7 @@ def config(files: Path | str) -> str:
 
 
 def mark_of(folder: Path) -> str:
-    return str(json.loads((folder / MARK).read_text())["id"])
+    return str(json.loads((folder / ID_FILE).read_text())["id"])
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -99,7 +99,7 @@ def test_programs_that_start_at_once_agree_on_the_store(world: World, store_addr
     async def main() -> None:
         world.data_dir.mkdir(parents=True)
         ids = await asyncio.gather(*(start() for _ in range(6)))
-        assert set(ids) == {read_mark(files_at(read_address(store_address)))}
+        assert set(ids) == {read_id(files_at(read_address(store_address)))}
         assert await start() == ids[0]
 
     run_async(main)
@@ -115,7 +115,7 @@ def test_another_store_is_refused_and_left_as_it_is(world: World, stored: Path, 
             pass
         empty.mkdir()
         before = content_of(foreign)
-        assert f"has no file {MARK}" in await refused(world, config(empty))
+        assert f"has no file {ID_FILE}" in await refused(world, config(empty))
         assert MOUNTED in await refused(world, config(missing))
         message = await refused(world, config(foreign))
         assert mark_of(foreign) in message
@@ -171,9 +171,9 @@ def test_a_store_that_was_moved_with_its_mark_is_used(world: World, stored: Path
         run_id = await ask(world, stored, skill)
         shutil.copytree(stored, moved)
         remove_tree(stored)
-        (moved / MARK).rename(tmp_path / MARK)
-        assert f"has no file {MARK}" in await refused(world, config(moved))
-        (tmp_path / MARK).rename(moved / MARK)
+        (moved / ID_FILE).rename(tmp_path / ID_FILE)
+        assert f"has no file {ID_FILE}" in await refused(world, config(moved))
+        (tmp_path / ID_FILE).rename(moved / ID_FILE)
         async with world.working(config(moved), serving=True) as app:
             assert await answer(app, run_id) is RunState.SUCCEEDED
 
@@ -191,18 +191,18 @@ def test_a_program_starts_for_the_first_time_while_the_object_store_is_down(worl
                 await submit(app, skill)
             bucket.turn(Door.OPEN)
             run = await waiting(app, (await submit(app, skill)).id)
-            assert await recorded(app) in bucket.content(MARK).decode()
+            assert await recorded(app) in bucket.content(ID_FILE).decode()
             assert await answer(app, run.id) is RunState.SUCCEEDED
 
     run_async(main)
 
 
-# From before there were marks.
+# From before there were ids.
 
 
 async def forget_marks(world: World, stored: Path) -> None:
     """The store as the version before left it, and the database after its upgrade."""
-    (stored / MARK).unlink()
+    (stored / ID_FILE).unlink()
     store = await open_store(world.settings(config(stored)))
     await store.replace_file_store(None)
     await store.close()
@@ -330,7 +330,7 @@ def test_a_bucket_that_was_emptied_is_an_outage(world: World, bucket: Bucket) ->
         run_id = await ask(world, bucket.address, skill)
         files = files_at(read_address(bucket.address))
         async with world.working(config(bucket.address), serving=True) as app:
-            keys = [each.key for each in files.list("runs/")] + [MARK]
+            keys = [each.key for each in files.list("runs/")] + [ID_FILE]
             kept = {key: files.get(key, 1 << 20) for key in keys}
             files.delete(keys)
             await app.service.reply(run_id, "red")
@@ -363,7 +363,7 @@ def test_a_damaged_mark_is_none(world: World, stored: Path) -> None:
         async with world.working(config(stored), serving=True):
             pass
         for damaged in (b"", b"{", b'{"id": 1}', b"\xff"):
-            (stored / MARK).write_bytes(damaged)
+            (stored / ID_FILE).write_bytes(damaged)
             assert "is damaged" in await refused(world, config(stored))
 
     run_async(main)

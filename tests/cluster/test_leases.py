@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from askback.cluster.instances import Instances, LockedInstances, boottime
+from askback.cluster.instances import Instances, boottime
 from askback.core.errors import Unavailable
 from askback.core.instances import InstanceFacts, InstanceKind
 from askback.process.tree import boot_id
@@ -40,12 +40,11 @@ def address(tmp_path: Path) -> Iterator[str]:
 @asynccontextmanager
 async def machine(address: str, folder: Path, *, lease_sec: float = 600) -> AsyncIterator[Instances]:
     """The programs as those of one machine see them. Another folder is another machine."""
-    from askback.cluster.lease import LeaseTimes
-    from askback.cluster.leased import LeasedInstances
+    from askback.cluster.lease import LeasedInstances, LeaseTimes
     from askback.store.postgres import PostgresStore
 
     store = await PostgresStore.open(address)
-    instances = LeasedInstances(store, address, LockedInstances(folder), LeaseTimes(lease=lease_sec))
+    instances = LeasedInstances(folder, store, address, LeaseTimes(lease=lease_sec))
     try:
         yield instances
     finally:

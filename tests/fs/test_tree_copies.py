@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from askback.background.pools import unchecked
-from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, SourceChanged, TreeCopy
+from askback.fs.copies import CopyLimits, CopyRefused, SourceChanged, TreeCopy
 
 
-def copied(tmp_path: Path, limits: CopyLimits | None = None, rules: CopyRules | None = None) -> Path:
+def copied(tmp_path: Path, limits: CopyLimits | None = None, **rules: Any) -> Path:
     """The copy of `tmp_path/run/work`."""
     base = tmp_path / "new"
     base.mkdir()
     copying = TreeCopy(base, limits or CopyLimits(), unchecked)
-    copying.copy(tmp_path / "run", "work", "work", rules or CopyRules())
+    copying.copy(tmp_path / "run", "work", "work", **rules)
     copying.sync()
     return base / "work"
 
@@ -145,7 +145,7 @@ def test_links_pipes_and_sockets_are_left_out_of_files_for_the_user(tmp_path: Pa
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(work / "socket"))
         (work / "file").write_text("text")
-        copy = copied(tmp_path, rules=CopyRules(links=False))
+        copy = copied(tmp_path, links=False)
     assert [path.name for path in copy.iterdir()] == ["file"]
 
 
@@ -169,7 +169,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path, work:
 def test_names_at_the_top_can_be_left_out(tmp_path: Path, work: Path) -> None:
     for name in (".Claude", "skill", "deep/.claude"):
         (work / name).mkdir(parents=True)
-    copy = copied(tmp_path, rules=CopyRules(leave_out={".claude", "skill"}))
+    copy = copied(tmp_path, leave_out={".claude", "skill"})
     assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == ["deep", "deep/.claude"]
 
 
@@ -192,7 +192,7 @@ def test_what_is_too_large_too_many_or_too_deep_is_refused(tmp_path: Path, work:
         (tmp_path / str(number)).mkdir()
         copying = TreeCopy(tmp_path / str(number), limits, unchecked)
         with pytest.raises(CopyRefused, match=message):
-            copying.copy(tmp_path / "run", "work", "work", CopyRules())
+            copying.copy(tmp_path / "run", "work", "work")
 
 
 def test_a_copy_ends_when_nobody_waits_for_it(tmp_path: Path, work: Path) -> None:
@@ -204,4 +204,4 @@ def test_a_copy_ends_when_nobody_waits_for_it(tmp_path: Path, work: Path) -> Non
 
     (work / "file").write_text("text")
     with pytest.raises(Gone):
-        TreeCopy(tmp_path / "run", CopyLimits(), checkpoint).copy(tmp_path / "run", "work", "new", CopyRules())
+        TreeCopy(tmp_path / "run", CopyLimits(), checkpoint).copy(tmp_path / "run", "work", "new")

@@ -15,7 +15,7 @@ from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import AccessScope
 from askback.core.errors import Unavailable
 from askback.fs.atomic import write_private
-from askback.fs.records import FileRecords, stored_secret
+from askback.fs.records import Records, stored_secret
 from support.api import calling, exchange, newest_run, openapi, operations, refused, start, waiting, within
 from support.data_folder import World, run_async
 from support.server import Server
@@ -269,7 +269,7 @@ def test_a_further_host_may_be_allowed(own_world: World) -> None:
 
 
 def test_only_digests_of_further_tokens_are_kept(tmp_path: Path) -> None:
-    tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
+    tokens = Tokens(Records(tmp_path), lambda: datetime.now(UTC))
     text = tokens.make("app", (AccessScope.READ,), None)
     assert text not in (tmp_path / "tokens.json").read_text()
     assert (tmp_path / "tokens.json").stat().st_mode & 0o077 == 0
@@ -278,7 +278,7 @@ def test_only_digests_of_further_tokens_are_kept(tmp_path: Path) -> None:
 
 def test_a_broken_file_of_tokens_lets_nobody_in_and_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    tokens = Tokens(FileRecords(tmp_path), lambda: datetime.now(UTC))
+    tokens = Tokens(Records(tmp_path), lambda: datetime.now(UTC))
     for broken in (b"", b"{", b'[{"name": 1}]', b"\xff"):
         path.write_bytes(broken)
         assert TokenDirectory(token="own", api_tokens=tokens)("other") is None

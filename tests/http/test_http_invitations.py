@@ -16,7 +16,7 @@ from askback.access.grants import Grant
 from askback.access.sessions import MAX_INVITATIONS, Invitation, Invitations, Lifetime, Sessions
 from askback.core.access import AccessScope
 from askback.core.errors import Conflict
-from askback.fs.records import FileRecords
+from askback.fs.records import Records
 from support.api import PATIENCE_SEC, calling, refused
 from support.data_folder import World
 from support.server import Server
@@ -167,7 +167,7 @@ def test_behind_a_public_name_the_device_is_signed_in_there(own_world: World) ->
 def test_an_invitation_ends_with_its_time_and_with_its_token(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     holder: dict[str, Grant] = {ANNA.token_digest: ANNA}
-    invitations = Invitations(FileRecords(tmp_path), lambda: now, holder.get)
+    invitations = Invitations(Records(tmp_path), lambda: now, holder.get)
     late, good = (
         invitations.make(token="anna", token_digest=ANNA.token_digest, lasts=timedelta(hours=hours))[0]
         for hours in (1, 24)
@@ -183,7 +183,7 @@ def test_an_invitation_ends_with_its_time_and_with_its_token(tmp_path: Path) -> 
 
 def test_there_are_only_so_many_invitations_and_used_or_expired_ones_do_not_count(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    invitations = Invitations(FileRecords(tmp_path), lambda: now, lambda _: ANNA)
+    invitations = Invitations(Records(tmp_path), lambda: now, lambda _: ANNA)
     lasts = timedelta(hours=1)
     for _ in range(MAX_INVITATIONS):
         text, _ = invitations.make(token="anna", token_digest=ANNA.token_digest, lasts=lasts)
@@ -199,7 +199,7 @@ def test_there_are_only_so_many_invitations_and_used_or_expired_ones_do_not_coun
 def test_an_invited_device_stays_signed_in_while_it_is_used_and_at_most_for_its_time(tmp_path: Path) -> None:
     start = now = datetime(2026, 1, 1, tzinfo=UTC)
     device = Lifetime(idle=timedelta(days=20), max_age=timedelta(days=50))
-    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ANNA, device)
+    sessions = Sessions(Records(tmp_path), lambda: now, lambda _: ANNA, device)
     used, idle = (sessions.make(ANNA, host="a", user_agent="", invited=True).secret for _ in range(2))
     browser = sessions.make(ANNA, host="a", user_agent="").secret
     now += timedelta(days=19)

@@ -15,7 +15,7 @@ from askback.access.grants import Grant
 from askback.access.sessions import IDLE, MAX_AGE, MAX_PER_TOKEN, Sessions, browser
 from askback.access.tokens import Tokens
 from askback.core.access import AccessScope
-from askback.fs.records import FileRecords
+from askback.fs.records import Records
 from askback.http.sign_in import CODE_SEC, Codes
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
@@ -147,9 +147,9 @@ def test_a_session_ends_with_its_token_and_has_its_scopes(server: Server, tokens
 
 def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    tokens = Tokens(FileRecords(tmp_path), lambda: now)
+    tokens = Tokens(Records(tmp_path), lambda: now)
     text = tokens.make("short", (AccessScope.READ,), now + timedelta(hours=1))
-    sessions = Sessions(FileRecords(tmp_path), lambda: now, tokens.find)
+    sessions = Sessions(Records(tmp_path), lambda: now, tokens.find)
     (kept,) = tokens.all()
     grant = tokens.find(kept.digest)
     assert grant is not None
@@ -179,7 +179,7 @@ def test_a_session_outlives_a_restart_and_ends_with_another_main_token(own_world
 
 def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Path) -> None:
     start = now = datetime(2026, 1, 1, tzinfo=UTC)
-    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
+    sessions = Sessions(Records(tmp_path), lambda: now, lambda _: ADMIN)
     idle, used = (sessions.make(ADMIN, host="a", user_agent="").secret for _ in range(2))
     while now < start + IDLE:
         now += timedelta(days=1)
@@ -197,7 +197,7 @@ def test_a_session_ends_when_it_is_idle_and_after_its_longest_time(tmp_path: Pat
 def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "sessions.json"
-    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
+    sessions = Sessions(Records(tmp_path), lambda: now, lambda _: ADMIN)
     text = sessions.make(ADMIN, host="a", user_agent="").secret
     written = path.read_bytes()
     now += timedelta(days=1)
@@ -205,13 +205,13 @@ def test_when_a_session_was_used_is_written_later_and_kept(tmp_path: Path) -> No
     assert path.read_bytes() == written
     assert [each.last_seen_at for each in sessions.all()] == [now]
     sessions.flush()
-    (kept,) = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN).all()
+    (kept,) = Sessions(Records(tmp_path), lambda: now, lambda _: ADMIN).all()
     assert kept.last_seen_at == now
 
 
 def test_so_many_sessions_of_a_token_are_kept_and_its_own_one_not_used_for_longest_ends(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    sessions = Sessions(FileRecords(tmp_path), lambda: now, lambda _: ADMIN)
+    sessions = Sessions(Records(tmp_path), lambda: now, lambda _: ADMIN)
     anna = sessions.make(Grant(name="anna", scopes=frozenset(), token_digest="a" * 64), host="a", user_agent="")
     made = []
     for _ in range(MAX_PER_TOKEN + 1):
@@ -236,7 +236,7 @@ def test_no_token_signs_another_one_out_and_an_end_for_lack_of_room_is_in_the_lo
 
 def test_a_session_is_kept_as_a_digest_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "sessions.json"
-    sessions = Sessions(FileRecords(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
+    sessions = Sessions(Records(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
     text = sessions.make(ADMIN, host="a", user_agent="").secret
     assert text not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
@@ -264,7 +264,7 @@ def test_signing_in_again_ends_the_session_that_the_browser_had(server: Server) 
 
 
 def test_a_session_of_another_host_is_not_ended(tmp_path: Path) -> None:
-    sessions = Sessions(FileRecords(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
+    sessions = Sessions(Records(tmp_path), lambda: datetime.now(UTC), lambda _: ADMIN)
     old = sessions.make(ADMIN, host="a", user_agent="").secret
     sessions.make(ADMIN, host="b", user_agent="", instead_of=old)
     assert sessions.find(old, "a") is not None

@@ -15,7 +15,7 @@ import pytest
 from askback.access.tokens import Token, TokenUses
 from askback.core.access import AccessScope
 from askback.core.actors import Channel
-from askback.fs.records import FileRecords
+from askback.fs.records import Records
 from support.api import PATIENCE_SEC, calling, refused, waiting, within
 from support.data_folder import World, run_async
 from support.program import askback
@@ -184,7 +184,7 @@ def test_a_token_may_be_restricted_to_labels(server: Server, client: httpx.Clien
 def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     path = tmp_path / "token-uses.json"
-    uses = TokenUses(FileRecords(tmp_path), lambda: now)
+    uses = TokenUses(Records(tmp_path), lambda: now)
     uses.record("a", Channel.API)
     uses.record("revoked", Channel.API)
     now += timedelta(minutes=1)
@@ -194,7 +194,7 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
     written = path.read_bytes()
     uses.flush(lambda: frozenset())
     assert path.read_bytes() == written, "nothing was used since"
-    found = TokenUses(FileRecords(tmp_path), lambda: now)
+    found = TokenUses(Records(tmp_path), lambda: now)
     use = found.last("a")
     assert use is not None
     assert (use.at, use.via) == (now, Channel.PAGE)
@@ -205,7 +205,7 @@ def test_a_use_is_written_later_and_only_for_tokens_that_exist(tmp_path: Path) -
 def test_a_damaged_file_of_uses_stops_nobody(tmp_path: Path) -> None:
     path = tmp_path / "token-uses.json"
     path.write_text("{")
-    uses = TokenUses(FileRecords(tmp_path), lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    uses = TokenUses(Records(tmp_path), lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert uses.last("a") is None
     uses.record("a", Channel.API)
     assert uses.last("a") is not None

@@ -18,7 +18,7 @@ from askback.app.notifications import make_links, make_tokens
 from askback.core.access import AccessScope
 from askback.core.actors import Channel
 from askback.core.errors import Unavailable
-from askback.fs.records import FileRecords
+from askback.fs.records import Records
 from askback.runs.links import Link
 from askback.settings.model import Settings
 from askback.workspace.workspaces import Workspaces
@@ -32,13 +32,13 @@ def clock() -> datetime:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> FileRecords:
+def records(tmp_path: Path) -> Records:
     (tmp_path / "data").mkdir(mode=0o700)
-    return FileRecords(tmp_path / "data")
+    return Records(tmp_path / "data")
 
 
 @pytest.fixture
-def text(records: FileRecords) -> str:
+def text(records: Records) -> str:
     return Tokens(records, clock).make("phone", (AccessScope.ANSWER,), None)
 
 
@@ -48,7 +48,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def tokens(settings: Settings, records: FileRecords) -> TokenDirectory:
+def tokens(settings: Settings, records: Records) -> TokenDirectory:
     return make_tokens(settings, records, clock)
 
 
@@ -92,7 +92,7 @@ def test_nobody_is_admitted_by_tokens_that_cannot_be_read_but_the_main_token_is(
 
 
 def test_no_device_is_removed_while_the_tokens_cannot_be_read(
-    records: FileRecords, tokens: TokenDirectory, text: str, half_written: Cut
+    records: Records, tokens: TokenDirectory, text: str, half_written: Cut
 ) -> None:
     sessions = Sessions(records, clock, tokens.holder)
     subscriptions = Subscriptions(records, clock, holder=tokens.holder, is_session=sessions.has)
@@ -106,7 +106,7 @@ def test_no_device_is_removed_while_the_tokens_cannot_be_read(
 
 
 def test_no_last_use_is_forgotten_while_the_tokens_cannot_be_read(
-    records: FileRecords, tokens: TokenDirectory, text: str, half_written: Cut
+    records: Records, tokens: TokenDirectory, text: str, half_written: Cut
 ) -> None:
     uses = TokenUses(records, clock)
     uses.record(digest(text), Channel.API)
@@ -120,7 +120,7 @@ def test_no_last_use_is_forgotten_while_the_tokens_cannot_be_read(
 
 
 def test_no_invitation_and_no_link_is_removed_while_the_tokens_cannot_be_read(
-    records: FileRecords,
+    records: Records,
     tokens: TokenDirectory,
     text: str,
     tmp_path: Path,

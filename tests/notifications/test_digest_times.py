@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.core.errors import Unavailable
-from askback.fs.records import FileRecords
+from askback.fs.records import Records
 from askback.notifications.digests import LATEST, DigestLedger, DigestTimes
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
@@ -97,7 +97,7 @@ def test_no_digest_is_claimed_twice_whatever_the_clock_does(
 ) -> None:
     with TemporaryDirectory() as folder:
         start = now
-        ledgers = [DigestLedger(FileRecords(Path(folder))) for _ in range(2)]
+        ledgers = [DigestLedger(Records(Path(folder))) for _ in range(2)]
         ledgers[0].begin(["channel"], now)
         claimed = []
         for place, jump in enumerate(jumps):
@@ -115,7 +115,7 @@ HOUR = timedelta(hours=1)
 
 
 def ledger(folder: Path, since: datetime = NINE - HOUR) -> DigestLedger:
-    made = DigestLedger(FileRecords(folder))
+    made = DigestLedger(Records(folder))
     made.begin(["channel"], since)
     return made
 

@@ -10,7 +10,7 @@ from askback.app import App
 from askback.background.pools import Pools
 from askback.core.errors import Unavailable
 from askback.process.locks import FileLock
-from askback.runs.deletion import DeletedRuns
+from askback.runs.deletion import DeletedRuns, Deletion
 from askback.workspace.uploads import Uploads
 from askback.workspace.workspaces import Workspaces
 from support.data_folder import FINISH, World, over, run_async, submit
@@ -23,9 +23,9 @@ class Machine:
         self.runs = folder / "runs"
         self.marks = folder / "deleting"
         self.workspaces = Workspaces(self.runs, database=database)
-        self.deleted_runs = DeletedRuns(
-            store=app.store, workspaces=self.workspaces, uploads=Uploads(folder / "uploads"), pools=Pools()
-        )
+        uploads = Uploads(folder / "uploads")
+        deletion = Deletion(store=app.store, workspaces=self.workspaces, uploads=uploads, pools=Pools())
+        self.deleted_runs = DeletedRuns(app.store, deletion)
 
     def has(self, run_id: str) -> bool:
         return (self.runs / run_id).exists()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from askback.app import App, now
-from askback.background.pools import Pools
 from askback.core.errors import NotFound
 from askback.runs.deletion import Retention, RetentionPolicy
 from askback.store.pages import RunFilter
@@ -28,15 +27,7 @@ def retention(app: App, *, days_later: float = 0, days: float | None = None, max
 
 
 def retention_at(app: App, moment: datetime, keeping: RetentionPolicy) -> Retention:
-    return Retention(
-        store=app.store,
-        workspaces=app.workspaces,
-        uploads=Uploads(app.settings.data_dir / "uploads"),
-        deletion=app.deletion,
-        policy=keeping,
-        clock=lambda: moment,
-        pools=Pools(),
-    )
+    return Retention(store=app.store, deletion=app.deletion, policy=keeping, clock=lambda: moment)
 
 
 async def ended(app: App, skill: str, megabytes: int = 0) -> str:

@@ -49,7 +49,7 @@ def test_a_dump_restores_the_tables_and_the_index_for_searches(address: str, tmp
 
 
 def test_the_index_is_created_when_the_extension_becomes_available(address: str) -> None:
-    from askback.store.postgres.upgrades import upgrade
+    from askback.store.postgres.schema import upgrade
 
     with opened(address) as connection:
         connection.execute("DROP EXTENSION pg_trgm CASCADE")

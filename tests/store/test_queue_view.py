@@ -23,8 +23,7 @@ from askback.core.runs import (
 )
 from askback.core.signals import SlotAcquired
 from askback.store.base import move
-from askback.store.sqlite import SqliteStore
-from askback.store.sqlite.queue import QueueView
+from askback.store.sqlite import QueueView, SqliteStore
 from askback.store.turns import Ticket
 
 pytestmark = pytest.mark.sqlite

@@ -18,8 +18,8 @@ from stores import STORES
 from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import AccessScope
 from askback.core.errors import Invalid, Unavailable
-from askback.fs.records import FileRecords, Records
-from askback.skills.shelf import FileShelf, InstalledVersion, RecordShelf, Shelf
+from askback.fs.records import Records
+from askback.skills.shelf import InstalledVersion, RecordShelf, Shelf
 from support import postgres
 from support.postgres import PostgresServer, databases
 from support.postgres_proxy import PostgresProxy
@@ -38,7 +38,7 @@ class Note:
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Records]:
     """Opens the same records each time it is called, as another program does."""
     if request.param == "sqlite":
-        return lambda: FileRecords(tmp_path)
+        return lambda: Records(tmp_path)
     address = request.getfixturevalue("address")
     from askback.store.postgres import open_records
 
@@ -125,8 +125,8 @@ def test_of_programs_that_start_at_once_all_have_the_same_key(opened: Callable[[
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     if request.param == "file":
         (tmp_path / "skills").mkdir()
-        return FileShelf(tmp_path / "skills")
-    return RecordShelf(FileRecords(tmp_path))
+        return Shelf(tmp_path / "skills")
+    return RecordShelf(Records(tmp_path))
 
 
 def test_a_shelf_has_the_versions_of_each_skill(shelf: Shelf) -> None:
@@ -160,8 +160,8 @@ def test_keys_of_a_data_folder_are_taken_over_by_a_database_without_any(
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
-    known = FileRecords(first).secret("link-key")
-    FileRecords(second).secret("link-key")
+    known = Records(first).secret("link-key")
+    Records(second).secret("link-key")
     records = open_records(address)
     records.folder = first
     assert records.secret("link-key") == known

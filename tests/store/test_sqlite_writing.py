@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sqlite
 
 def creation(run_id: str, size: int = 1) -> Callable[[Connection], Change]:
     request = RunRequest(input={"text": "x" * size})
-    return CreateRun.of(lifecycle.create(new_run(run_id), {}), request, None).write
+    return CreateRun(lifecycle.create(new_run(run_id), {}), request, None).write
 
 
 @asynccontextmanager

@@ -124,7 +124,7 @@ def failing(work: Callable[[Connection], Change]) -> Callable[[Connection], Chan
 def test_a_change_that_is_rolled_back_leaves_no_job(address: str) -> None:
     async def main() -> None:
         async with opened(address) as store:
-            creation = CreateRun.of(lifecycle.create(new_run("new"), {}), RunRequest(), None)
+            creation = CreateRun(lifecycle.create(new_run("new"), {}), RunRequest(), None)
             with pytest.raises(RuntimeError, match="on purpose"):
                 await store.write(failing(creation.write))
             assert await jobs(store, "new") == []
@@ -132,7 +132,7 @@ def test_a_change_that_is_rolled_back_leaves_no_job(address: str) -> None:
             lost = lifecycle.decide(run, TurnLost(epoch=run.epoch, at=NOON))
             assert isinstance(lost, lifecycle.Decision)
             with pytest.raises(RuntimeError, match="on purpose"):
-                await store.write(failing(ApplyDecision.of(run, lost).write))
+                await store.write(failing(ApplyDecision(run, lost).write))
             with pytest.raises(StaleWrite):
                 await store.apply(run.evolve(version=run.version - 1), lost)
             assert await jobs(store, "old") == []

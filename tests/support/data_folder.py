@@ -13,7 +13,7 @@ from askback.app import App, opened
 from askback.core.events import Event
 from askback.core.runs import Run, RunState
 from askback.fs.beneath import remove_tree
-from askback.fs.records import FileRecords, Records
+from askback.fs.records import Records
 from askback.runs.submission import Submission
 from askback.settings.files import load
 from askback.settings.model import Settings
@@ -38,7 +38,7 @@ class World:
     def records(self) -> Records:
         """The tokens, links and keys of this folder or database, as another program sees them."""
         if self.database is None:
-            return FileRecords(self.data_dir)
+            return Records(self.data_dir)
         from askback.store.postgres import open_records
 
         return open_records(self.database)

@@ -213,7 +213,7 @@ def test_a_source_that_starts_a_turn_during_the_copy_is_refused(tmp_path: Path) 
     async def main() -> None:
         async with world.working() as app:
             source = await waiting(app, (await submit(app, asking)).id)
-            continuation = app.service._submissions._continuation
+            continuation = app.service._submissions.continuation
             origin = Origin(run_id=source.id, files=InheritedFiles.ARTIFACTS)
             before = await continuation.source(origin)
             await app.service.reply(source.id, "red")

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from askback.fs.paths import open_below
-from askback.workspace.artifacts import Bundle, is_text
+from askback.text.json_text import is_encodable
+from askback.workspace.artifacts import Bundle
 from askback.workspace.layout import Workspace
 
 
@@ -163,8 +164,8 @@ def test_a_file_that_grows_is_bundled_as_long_as_it_was(folder: Path) -> None:
 
 
 def test_names_that_are_no_text_are_told_apart() -> None:
-    assert is_text("größe.txt")
-    assert not is_text("\udcff")
+    assert is_encodable("größe.txt")
+    assert not is_encodable("\udcff")
 
 
 def test_a_run_tells_and_opens_only_its_own_files(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from askback.core.errors import Invalid
 from askback.fs.archive_writer import ArchiveRefused, pack
-from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
+from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
 from askback.fs.walk import TreeBounds, TreeTooLarge, list_tree, open_tree
 from askback.workspace import manifests, snapshots
 from askback.workspace.artifacts import artifacts_in, bounded, bundle_of
@@ -119,7 +119,7 @@ def test_no_walk_of_a_tree_goes_on_without_end(tmp_path: Path, monkeypatch: pyte
         bundle_of(artifacts_in(tmp_path), lambda path: None, MB)
     (tmp_path / "copy").mkdir()
     with pytest.raises(CopyRefused, match="50 files"):
-        TreeCopy(tmp_path / "copy", CopyLimits(), lambda: None).copy(tmp_path, "artifacts", "a", CopyRules())
+        TreeCopy(tmp_path / "copy", CopyLimits(), lambda: None).copy(tmp_path, "artifacts", "a")
     with pytest.raises(ArchiveRefused, match="50 files"), (tmp_path / "archive").open("wb") as archive:
         pack(tmp_path, ["artifacts"], archive)
     with pytest.raises(TreeTooLarge), open_tree(tmp_path, "artifacts") as tree:

@@ -25,7 +25,7 @@ from askback.blobs.folder import FolderFiles
 from askback.core.errors import AskbackError
 from askback.fs.archive_writer import ArchiveRefused, TreeChangedWhilePacking, pack
 from askback.fs.beneath import remove_tree
-from askback.fs.copies import CopyLimits, CopyRefused, CopyRules, TreeCopy
+from askback.fs.copies import CopyLimits, CopyRefused, TreeCopy
 from askback.fs.paths import open_below
 from askback.fs.repositories import identities
 from askback.process.guardian.usage import Walk
@@ -165,7 +165,7 @@ def pack_a_home(arena: Arena, home: Path, number: int) -> None:
 
 
 def copy_a_home(arena: Arena, home: Path, number: int) -> None:
-    TreeCopy(arena.out, CopyLimits(), unchecked).copy(home.parent, home.name, "copied", CopyRules())
+    TreeCopy(arena.out, CopyLimits(), unchecked).copy(home.parent, home.name, "copied")
 
 
 def list_artifacts(arena: Arena, artifacts: Path, number: int) -> None:

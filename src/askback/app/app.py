@@ -15,7 +15,7 @@ from askback.app.engines import networks
 from askback.app.notifications import make_answer_links, make_bot, make_digests, make_notifications
 from askback.app.storage import is_shared
 from askback.background.pools import Pools
-from askback.blobs.identity import MarkedFiles
+from askback.blobs.identity import IdentifiedFiles
 from askback.catalog.checks import Checks
 from askback.catalog.engines import EngineCatalog
 from askback.catalog.models import ModelLists
@@ -36,6 +36,7 @@ from askback.process.child import OutputLimits, Spawner
 from askback.runs.continuation import Continuation
 from askback.runs.deletion import DeletedRuns, Deletion, Retention, RetentionPolicy
 from askback.runs.links import AnswerLinks
+from askback.runs.secrets import RunSecrets
 from askback.runs.service import Service
 from askback.runs.submission import Submissions
 from askback.settings.model import Settings
@@ -74,7 +75,7 @@ class App:
     role: Role
     instances: Instances
     store: Store
-    files: MarkedFiles | None
+    files: IdentifiedFiles | None
     records: Records
     spawner: Spawner
     engines: Engines
@@ -116,8 +117,7 @@ class App:
         yield self.machine.run()
         if is_shared(self.settings):
             # With SQLite, all instances are on one machine, and a deletion removes everything.
-            deleted = DeletedRuns(store=self.store, workspaces=self.workspaces, uploads=self.uploads, pools=self.pools)
-            yield deleted.run()
+            yield DeletedRuns(self.store, self.deletion).run()
         if not self.role.uses_shared_queue:
             yield self.deadlines.run()
             return
@@ -141,21 +141,10 @@ class App:
     @cached_property
     def service(self) -> Service:
         return Service(
-            store=self.store,
-            library=self.library,
-            engines=self.catalog,
-            workspaces=self.workspaces,
-            owner=lambda: self.own_runs.owner,
-            instances=self.instances,
+            submissions=self._submissions,
             recovery=self.recovery,
             deletion=self.deletion,
             queue=self.slots if self.fleet is None else self.fleet,
-            drop_warm=self.warm.drop,
-            clock=self.clock,
-            new_id=self.new_run_id,
-            pools=self.pools,
-            submissions=self._submissions,
-            archives=self.archives,
         )
 
     @cached_property
@@ -182,6 +171,9 @@ class App:
             longest_turn_sec=self.settings.limits.turn_sec,
             workdirs=self.workdirs,
             prewarmed=self.prewarming,
+            secrets=RunSecrets(
+                library=self.library, workspaces=self.workspaces, pools=self.pools, archives=self.archives
+            ),
             archives=self.archives,
         )
 
@@ -222,11 +214,8 @@ class App:
         retention = self.settings.retention
         return Retention(
             store=self.store,
-            workspaces=self.workspaces,
-            pools=self.pools,
-            uploads=self.uploads,
-            archives=self.archives,
             deletion=self.deletion,
+            archives=self.archives,
             policy=RetentionPolicy(days=retention.days, max_bytes=retention.max_bytes, audit_days=retention.audit_days),
             clock=self.clock,
         )

@@ -12,7 +12,7 @@ from askback.app.known_engines import known_engines
 from askback.app.storage import open_store, shelf_of
 from askback.blobs.base import Files, StoreAddress, WrongStore, read_address
 from askback.blobs.folder import FolderFiles
-from askback.blobs.identity import MarkedFiles
+from askback.blobs.identity import IdentifiedFiles
 from askback.cluster.file_store import (
     FilesReport,
     identify,
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 _NEEDED = ("obstore", "zstandard")
 INSTALL = "install it with: pip install 'askback[files]' (with pipx: pipx inject askback 'askback[files]')"
 _TRUSTED_SEC = 10.0
-"""How long the mark of an object store counts for further writes."""
+"""How long the id of an object store counts for further writes."""
 
 
-async def open_files(settings: Settings, store: Store, *, read_only: bool) -> MarkedFiles | None:
+async def open_files(settings: Settings, store: Store, *, read_only: bool) -> IdentifiedFiles | None:
     """The file store that the settings name.
 
     Raises `Unavailable` if it is not the one of the database. An instance starts while an object store is down. One that
@@ -57,7 +57,7 @@ async def open_files(settings: Settings, store: Store, *, read_only: bool) -> Ma
 
     recorded = await store.file_store()
     known = recorded.id if recorded is not None and recorded.confirmed else None
-    files = MarkedFiles(raw, settle=None if read_only else settle, known=known, trusted_sec=_trusted_sec(address))
+    files = IdentifiedFiles(raw, settle=None if read_only else settle, known=known, trusted_sec=_trusted_sec(address))
     if not read_only:
         # A store that does not answer delays the start.
         log.info("looking at the file store %s", files.place)
@@ -70,7 +70,7 @@ async def open_files(settings: Settings, store: Store, *, read_only: bool) -> Ma
     return files
 
 
-def command_files(settings: Settings) -> MarkedFiles | None:
+def command_files(settings: Settings) -> IdentifiedFiles | None:
     """The store for a command without an open instance. The database is opened only if a file is stored or missing."""
     address = checked_address(settings)
     if address is None:
@@ -89,7 +89,7 @@ def command_files(settings: Settings) -> MarkedFiles | None:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(identify_once())).result()
 
-    return MarkedFiles(raw, settle=settle, trusted_sec=_trusted_sec(address))
+    return IdentifiedFiles(raw, settle=settle, trusted_sec=_trusted_sec(address))
 
 
 def _trusted_sec(address: Path | StoreAddress) -> float:

@@ -29,7 +29,7 @@ from askback.app.storage import (
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pools
 from askback.catalog.probes import EngineSetup
-from askback.cluster.instances import Instances, LockedInstances, Role, wall_clock
+from askback.cluster.instances import Instances, Role, wall_clock
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.instances import InstanceFacts
 from askback.process.isolation import hide_from_other_processes
@@ -154,16 +154,15 @@ def check_database(settings: Settings, role: Role) -> None:
 
 def _make_instances(settings: Settings, store: Store) -> Instances:
     """An instance registers by a file lock or, in PostgreSQL, by a lease."""
-    locks = LockedInstances(settings.data_dir / "programs")
+    folder = settings.data_dir / "programs"
     address = postgres_address(settings)
     if address is None:
-        return locks
+        return Instances(folder)
     # An extra.
-    from askback.cluster.lease import LeaseTimes
-    from askback.cluster.leased import LeasedInstances
+    from askback.cluster.lease import LeasedInstances, LeaseTimes
 
     times = LeaseTimes(lease=settings.fleet.lease_sec)
-    return LeasedInstances(cast("PostgresStore", store), address, locks, times)
+    return LeasedInstances(folder, cast("PostgresStore", store), address, times)
 
 
 def _facts(settings: Settings, role: Role) -> InstanceFacts:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 from askback.core.errors import RefusalCode, Unavailable
 from askback.fs.atomic import make_private, write_private
 from askback.fs.paths import Access, access_of_others, revoke_write_access
-from askback.fs.records import FileRecords, Record, Records, found_secret, stored_secret
+from askback.fs.records import Record, Records, found_secret, stored_secret
 from askback.settings.environment import COMMON_DATABASE, common_database, variables
 from askback.settings.model import Settings
 from askback.skills.shelf import RecordShelf, Shelf
@@ -99,7 +99,7 @@ def record_kinds() -> Mapping[str, type[Record]]:
 def records_of(store: Store, settings: Settings, *, serving: bool) -> Records:
     """The records that belong to an open store. A server keeps them up to date, and so does a worker."""
     if postgres_address(settings) is None:
-        return FileRecords(settings.data_dir)
+        return Records(settings.data_dir)
     from askback.store.postgres import PostgresStore
 
     assert isinstance(store, PostgresStore)
@@ -120,7 +120,7 @@ def open_records(settings: Settings) -> Records:
     """The records for a command, which needs no store."""
     address = postgres_address(settings)
     if address is None:
-        return FileRecords(settings.data_dir)
+        return Records(settings.data_dir)
     from askback.store import postgres
 
     return postgres.open_records(address)

@@ -170,19 +170,16 @@ class Pool:
             if not job.begin():
                 continue
             self._began[me] = time.monotonic()
-            result, error = _outcome(job)
+            result, error = None, None
+            try:
+                result = job.work(job.checkpoint)
+            except BaseException as fault:
+                error = fault
             del self._began[me]
             # The loop may be closed, with everyone who waits.
             with suppress(RuntimeError):
                 job.answer.get_loop().call_soon_threadsafe(job.settle, result, error)
             del job, result, error
-
-
-def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
-    try:
-        return job.work(job.checkpoint), None
-    except BaseException as error:
-        return None, error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

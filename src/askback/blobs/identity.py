@@ -1,8 +1,8 @@
-"""Which store belongs to a database: the mark of a store, and stores that are used only if they have the right one.
+"""Which store belongs to a database: the id of a store, and stores that are used only if they have the right one.
 
-The mark is a small file with the id by which its database knows the store. An unmounted share is an empty folder, and a wrong
-bucket is a bucket. Neither has the mark. The rule: only what the right store does not have is missing. A store without its
-mark, or with another one, cannot be used, exactly like one that is down. Nothing is stored there, and nothing is removed on its
+The id is in a small file of the store, and in the database. An unmounted share is an empty folder, and a wrong
+bucket is a bucket. Neither has the id. The rule: only what the right store does not have is missing. A store without its
+id, or with another one, cannot be used, exactly like one that is down. Nothing is stored there, and nothing is removed on its
 word.
 """
 
@@ -18,13 +18,15 @@ import msgspec
 
 from askback.blobs.base import FileMissing, Files, StoredFile, unavailable, wrong_store
 
-MARK = "askback-store.json"
+ID_FILE = "askback-store.json"
 _ABOUT = "Askback knows its file store by this file. If you move the files, copy it, too."
 _MAX_BYTES = 10_000
-_ADVICE = f"is `files` right, and the share mounted? If you moved the files, copy {MARK}, too; see docs/guides/files.md"
+_ADVICE = (
+    f"is `files` right, and the share mounted? If you moved the files, copy {ID_FILE}, too; see docs/guides/files.md"
+)
 
 
-class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+class _Id(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     about: str = _ABOUT
 
@@ -33,45 +35,47 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def read_mark(files: Files) -> str | None:
-    """The id of the store; None if it has no mark. Raises `Unavailable`, also for a mark that cannot be read."""
+def read_id(files: Files) -> str | None:
+    """The id of the store; None if it has none. Raises `Unavailable`, also for one that cannot be read."""
     try:
-        content = files.get(MARK, _MAX_BYTES)
+        content = files.get(ID_FILE, _MAX_BYTES)
     except FileMissing:
         return None
     try:
-        return msgspec.json.decode(content, type=_Mark).id
+        return msgspec.json.decode(content, type=_Id).id
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise wrong_store(files.place, f"its file {MARK} is damaged; restore it") from None
+        raise wrong_store(files.place, f"its file {ID_FILE} is damaged; restore it") from None
 
 
-def put_mark(files: Files, store_id: str) -> str:
-    """Mark a store, unless it is marked. Returns the id that it has now."""
-    files.put(MARK, msgspec.json.encode(_Mark(id=store_id)))
-    found = read_mark(files)
+def put_id(files: Files, store_id: str) -> str:
+    """Give a store an id, unless it has one. Returns the id that it has now."""
+    files.put(ID_FILE, msgspec.json.encode(_Id(id=store_id)))
+    found = read_id(files)
     if found is None:
-        raise wrong_store(files.place, f"{MARK} was written, and is not there")
+        raise wrong_store(files.place, f"{ID_FILE} was written, and is not there")
     return found
 
 
-def check_mark(files: Files, expected: str) -> None:
+def check_id(files: Files, expected: str) -> None:
     """Raises `WrongStore` if this is not the store that the database uses."""
-    found = read_mark(files)
+    found = read_id(files)
     if found is None:
-        raise wrong_store(files.place, f"it has no file {MARK}, and this database uses the store {expected}; {_ADVICE}")
+        raise wrong_store(
+            files.place, f"it has no file {ID_FILE}, and this database uses the store {expected}; {_ADVICE}"
+        )
     if found != expected:
         raise wrong_store(files.place, f"it is the store {found}, and this database uses {expected}; {_ADVICE}")
 
 
-class MarkedFiles(Files):
-    """A store that verifies its mark before it trusts an absence, and before it writes."""
+class IdentifiedFiles(Files):
+    """A store that verifies its id before it trusts an absence, and before it writes."""
 
     def __init__(
         self, files: Files, *, settle: Callable[[], str] | None, known: str | None = None, trusted_sec: float
     ) -> None:
-        """`settle` finds the id, and marks a store that is used for the first time. None: this program only reads.
+        """`settle` finds the id, and gives one to a store that is used for the first time. None: this program only reads.
 
-        `known`: the id, if the database has it. `trusted_sec`: how long a mark that was seen counts for further writes.
+        `known`: the id, if the database has it. `trusted_sec`: how long an id that was seen counts for further writes.
         """
         self._files = files
         self._settle = settle
@@ -133,7 +137,7 @@ class MarkedFiles(Files):
             self._known = self._settle()
 
     def _trust(self) -> None:
-        """Verify the mark before a write, unless it was verified in the last `trusted_sec` seconds."""
+        """Verify the id before a write, unless it was verified in the last `trusted_sec` seconds."""
         if time.monotonic() - self._seen_at >= self._trusted_sec:
             self.confirm()
 
@@ -142,5 +146,5 @@ class MarkedFiles(Files):
         self._begin()
         if self._known is None:
             raise unavailable(self.place, "no server has used it with this database yet")
-        check_mark(self._files, self._known)
+        check_id(self._files, self._known)
         self._seen_at = time.monotonic()

@@ -248,18 +248,12 @@ def _check_profile(engine: Engine, kind: ProfileKind, probe: Probe, *, asked_for
 
 
 def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
-    found = report.installed
+    name, title, found, advice = report.engine.name, report.engine.title, report.installed, engine_advice(report)
     if found is None:
-        return wire.Engine(
-            name=report.engine.name,
-            title=report.engine.title,
-            found=False,
-            advice=engine_advice(report),
-            workers=workers,
-        )
+        return wire.Engine(name=name, title=title, found=False, advice=advice, workers=workers)
     return wire.Engine(
-        name=report.engine.name,
-        title=report.engine.title,
+        name=name,
+        title=title,
         found=True,
         path=found.path,
         version=found.probe.version,
@@ -269,7 +263,7 @@ def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
         profiles=_profiles_of(report.engine, found.probe),
         warm=can_be_warm(report.engine, found.probe),
         signed_in=found.signed_in,
-        advice=engine_advice(report),
+        advice=advice,
         workers=workers,
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -79,33 +79,41 @@ class Installed:
 
     path: str
     probe: Probe
-    signed_in: bool | None
+    signed_in: bool | None = None
 
 
 Amend = Callable[[Engine, EngineSetup, str, Probe], Probe]
 
 
-class EngineSource(Protocol):
-    """Where engines are found: on this machine (`Probes`), or on all that execute runs (`FleetEngines`)."""
+class EngineSource:
+    """Where engines are found: on this machine (`Probes`), or on all that execute runs (`FleetEngines`). Here, nowhere."""
 
     async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """The engine as a run can use it now; None if it cannot."""
+        return None
 
     async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """The engine on this machine."""
+        return await self.find(engine, setup)
 
     async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """The engine as a run will use it that names it; None if such a run is refused."""
+        return await self.find(engine, setup)
 
     def has(self, engine: Engine, setup: EngineSetup) -> bool:
-        """Whether a run can use it now, without a look at what it can do."""
+        """Whether a run can use it now, without a look at what it can do. Starts no program."""
+        return False
 
-    def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None: ...
+    def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
+        """Whether the engine is signed in; None if that is unknown. Starts no program."""
+        return None
 
     def workers(self, engine: Engine) -> int | None:
         """How many programs start turns of it; None if there are no others than this one."""
+        return None
 
-    def any_worker(self) -> bool: ...
+    def any_worker(self) -> bool:
+        return True
 
     def watch(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of every engine before its program is probed here."""
@@ -114,7 +122,7 @@ class EngineSource(Protocol):
         """Probe every engine again."""
 
 
-class Probes:
+class Probes(EngineSource):
     """Caches probes on disk, by path, size and modification time of the executable, and by the version of Askback."""
 
     def __init__(self, cache: Path, spawner: Spawner, amend: Amend = lambda engine, setup, path, probe: probe) -> None:
@@ -134,46 +142,28 @@ class Probes:
             return None
         key = identity_of(engine, path, setup)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            known = self._load()
-            if key not in known:
+            probe = self._load().get(key)
+            if probe is None:
                 self.on_probe(engine.name)
                 probe, answered = await _ask(self._spawner, engine, setup)
-                if not answered:
-                    # The program hung or could not start, perhaps due to load: return the result, but do not cache it.
-                    return self._installed(engine, setup, path, key, probe)
-                self._remember(key, probe, f"{engine.name} {path} ")
-            return self._installed(engine, setup, path, key, self._load()[key])
-
-    async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
-        return await self.find(engine, setup)
-
-    async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
-        return await self.find(engine, setup)
+                # A program that hung or could not start, perhaps due to load, is asked again.
+                if answered:
+                    self._remember(key, probe, f"{engine.name} {path} ")
+            # What can change without the program is found every time: its sign-in, and what a check has shown.
+            amended = self._amend(engine, setup, key, probe)
+            return Installed(path=path, probe=amended, signed_in=is_signed_in(engine, setup))
 
     def has(self, engine: Engine, setup: EngineSetup) -> bool:
-        """Whether its program is here. Starts no program."""
         return program_path(setup) is not None
 
     def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
-        """Whether the engine is signed in; None if that is unknown. Starts no program."""
         return is_signed_in(engine, setup)
-
-    def workers(self, engine: Engine) -> int | None:
-        return None
-
-    def any_worker(self) -> bool:
-        return True
 
     def watch(self, listener: Callable[[str], None]) -> None:
         self.on_probe = listener
 
     def forget(self) -> None:
-        """Probe every engine again."""
         self._known = {}
-
-    def _installed(self, engine: Engine, setup: EngineSetup, path: str, key: str, probe: Probe) -> Installed:
-        """What can change without the program is found every time: its sign-in, and what a check has shown."""
-        return Installed(path=path, probe=self._amend(engine, setup, key, probe), signed_in=is_signed_in(engine, setup))
 
     def _load(self) -> dict[str, Probe]:
         if self._known is None:

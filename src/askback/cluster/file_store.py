@@ -1,6 +1,6 @@
-"""The file store of a database: its mark has the id that the database has, so another store is never mistaken for it.
+"""The file store of a database: it has the id that the database has, so another store is never mistaken for it.
 
-The id is in the database before it is in the store: instances that start at the same time agree on it there, and a mark
+The id is in the database before it is in the store: instances that start at the same time agree on it there, and a store
 with another id is that of another database.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from askback.blobs.base import Files, StoreAddress, WrongStore, unavailable, wrong_store
-from askback.blobs.identity import MARK, check_mark, new_id, put_mark, read_mark
+from askback.blobs.identity import ID_FILE, check_id, new_id, put_id, read_id
 from askback.core.errors import NotFound, RefusalCode, Unavailable
 from askback.core.runs import Run
 from askback.fs.atomic import make_private
@@ -23,7 +23,7 @@ from askback.workspace.archives import is_only_on_one_machine
 log = logging.getLogger(__name__)
 
 _SAMPLE = 50
-"""How many archives are looked for in a store without a mark. Some may be too large to be stored."""
+"""How many archives are looked for in a store without an id. Some may be too large to be stored."""
 _AT_ONCE = 16
 _MOST_LOOKED_FOR = 2000
 """How many archives a report looks for, each with one request."""
@@ -33,16 +33,16 @@ Address = Path | StoreAddress
 
 
 async def identify(store: Store, files: Files, address: Address) -> str:
-    """The id of the file store that belongs to the database. A store that is used for the first time is marked."""
+    """The id of the file store that belongs to the database. One that is used for the first time gets it."""
     recorded = await store.propose_file_store(new_id())
     if recorded.confirmed:
         return recorded.id
-    found = await asyncio.to_thread(_find_mark, files, address)
+    found = await asyncio.to_thread(_find_id, files, address)
     if found is None:
         await _refuse_emptied(store, files, address)
         if isinstance(address, Path):
             await asyncio.to_thread(_make_folder, address)
-        found = await asyncio.to_thread(put_mark, files, recorded.id)
+        found = await asyncio.to_thread(put_id, files, recorded.id)
     if found != recorded.id:
         raise _foreign(files.place, found)
     await store.confirm_file_store(recorded.id)
@@ -53,17 +53,17 @@ async def identify(store: Store, files: Files, address: Address) -> str:
 async def adopt(store: Store, files: Files) -> str:
     """Make this file store the one of the database, whatever was recorded before. Returns its id."""
     recorded = await store.file_store()
-    found = await asyncio.to_thread(read_mark, files)
+    found = await asyncio.to_thread(read_id, files)
     if found is None:
         recorded = recorded or await store.propose_file_store(new_id())
-        found = await asyncio.to_thread(put_mark, files, recorded.id)
+        found = await asyncio.to_thread(put_id, files, recorded.id)
     await store.replace_file_store(found)
     return found
 
 
-def _find_mark(files: Files, address: Address) -> str | None:
-    """The id of the store at the address; None if it has no mark, also because its folder does not exist yet."""
-    return None if isinstance(address, Path) and not address.is_dir() else read_mark(files)
+def _find_id(files: Files, address: Address) -> str | None:
+    """The id of the store at the address; None if it has none, also because its folder does not exist yet."""
+    return None if isinstance(address, Path) and not address.is_dir() else read_id(files)
 
 
 async def refuse_without_files(store: Store) -> None:
@@ -78,7 +78,7 @@ async def refuse_without_files(store: Store) -> None:
 
 
 async def _refuse_emptied(store: Store, files: Files, address: Address) -> None:
-    """A store without a mark is new, or that of a version without marks. Raises `WrongStore` if it can be neither."""
+    """A store without an id is new, or that of a version without ids. Raises `WrongStore` if it can be neither."""
     needed = await store.some_archive_keys(_SAMPLE)
     if not needed:
         return
@@ -88,7 +88,7 @@ async def _refuse_emptied(store: Store, files: Files, address: Address) -> None:
                 return
     raise wrong_store(
         files.place,
-        f"it has no file {MARK}, and none of the files that waiting and queued runs need; check that `files` names the"
+        f"it has no file {ID_FILE}, and none of the files that waiting and queued runs need; check that `files` names the"
         " right place, and that the share is mounted. If these files are lost, use the store as it is with:"
         f" askback files adopt; {_GUIDE}",
     )
@@ -120,7 +120,7 @@ class FilesReport:
     expected: str | None
     """The id of the store that the database uses; None if it uses none yet."""
     found: str | None = None
-    """The id of the store at the address; None if it has no mark, or cannot be used."""
+    """The id of the store at the address; None if it has none, or cannot be used."""
     reachable: bool = False
     problem: str | None = None
 
@@ -147,12 +147,12 @@ async def report(store: Store, files: Files, address: Address) -> FilesReport:
     found, reachable, problem = None, False, None
     try:
         if expected is not None:
-            found, reachable = await asyncio.to_thread(read_mark, files), True
-            await asyncio.to_thread(check_mark, files, expected)
+            found, reachable = await asyncio.to_thread(read_id, files), True
+            await asyncio.to_thread(check_id, files, expected)
         else:
-            found = await asyncio.to_thread(_find_mark, files, address)
+            found = await asyncio.to_thread(_find_id, files, address)
             reachable = not isinstance(address, Path) or await asyncio.to_thread(address.is_dir)
-            # As the first start does it, which marks the store.
+            # As the first start does it, which gives the store its id.
             if found is None:
                 await _refuse_emptied(store, files, address)
             elif recorded is None or found != recorded.id:

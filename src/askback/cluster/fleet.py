@@ -22,7 +22,6 @@ from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots, has_its_share, limited_engines
 from askback.core.instances import Instance, InstanceKind
 from askback.core.queue import Shares
-from askback.engines.base import Probe
 from askback.wire import server as wire
 
 log = logging.getLogger(__name__)
@@ -35,18 +34,11 @@ _REASONS = (*_SLOT_REASONS, "unready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOffer:
+class EngineOffer(Installed):
     """An engine that an instance has. `slots`: how many of its processes may run there, if it is limited separately."""
 
-    path: str
-    probe: Probe
-    signed_in: bool | None = None
     slots: int | None = None
     taken: int = 0
-
-    @property
-    def installed(self) -> Installed:
-        return Installed(path=self.path, probe=self.probe, signed_in=self.signed_in)
 
     @property
     def is_full(self) -> bool:
@@ -159,30 +151,23 @@ def worker_view(worker: FleetWorker) -> wire.Worker:
     )
 
 
+@dataclass
 class Fleet:
-    """`read` returns the rows of all instances that execute runs; `own` returns the name of this instance.
+    """What the instances that execute runs offer together."""
 
-    `held` counts the slots that each token has of each engine, and `share` divides slots among tokens, as in `Slots`.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], Awaitable[Sequence[FleetWorker]]],
-        *,
-        own: Callable[[], str],
-        slots: Slots | None,
-        held: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]],
-        share: Callable[[int, Mapping[str, int]], Shares],
-    ) -> None:
-        self._read = read
-        self._own = own
-        self._count_held = held
-        self._held: Mapping[str, Mapping[str, int]] = {}
-        self._share = share
-        self._slots = slots
-        """Of this instance, if it executes runs: newer than what its row has."""
-        self.workers: tuple[FleetWorker, ...] = ()
-        """As last read, the oldest first."""
+    read: Callable[[], Awaitable[Sequence[FleetWorker]]]
+    """The rows of these instances."""
+    own: Callable[[], str]
+    """The name of this instance."""
+    slots: Slots | None
+    """Of this instance, if it executes runs: newer than what its row has."""
+    held: Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]]
+    """Counts the slots that each token has of each engine."""
+    share: Callable[[int, Mapping[str, int]], Shares]
+    """Divides slots among tokens, as in `Slots`."""
+    workers: tuple[FleetWorker, ...] = field(default=(), init=False)
+    """As last read, the oldest first."""
+    _held: Mapping[str, Mapping[str, int]] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         async def wait_and_refresh() -> None:
@@ -192,8 +177,8 @@ class Fleet:
         await keep_trying(wait_and_refresh, log, "the workers cannot be read")
 
     async def refresh(self) -> None:
-        found = await self._read()
-        self._held = await self._count_held()
+        found = await self.read()
+        self._held = await self.held()
         self.workers = tuple(sorted(found, key=lambda each: (each.started_at, each.name)))
 
     @property
@@ -203,7 +188,7 @@ class Fleet:
 
     @property
     def others(self) -> list[FleetWorker]:
-        return [each for each in self.working if each.name != self._own()]
+        return [each for each in self.working if each.name != self.own()]
 
     @property
     def total_slots(self) -> int:
@@ -232,9 +217,9 @@ class Fleet:
         if token is None or reason not in _SLOT_REASONS:
             return reason
         total, engines = self.total_slots, engine_slots(each.offer for each in self.working)
-        shares, held = self._share(total, limited_engines(total, engines)), self._held.get(token, {})
+        shares, held = self.share(total, limited_engines(total, engines)), self._held.get(token, {})
         here, here_of_engine = (
-            (0, 0) if self._slots is None else (self._slots.held_by(token), self._slots.held_by(token, engine))
+            (0, 0) if self.slots is None else (self.slots.held_by(token), self.slots.held_by(token, engine))
         )
         in_all, of_engine = max(here, sum(held.values())), max(here_of_engine, held.get(engine, 0))
         return "token_slots" if has_its_share(shares, token, engine, in_all, of_engine) else reason
@@ -245,8 +230,8 @@ class Fleet:
             for offer in (each.offer for each in self.others)
             if engine in offer.engines
         }
-        if self._slots is not None and self._slots.offers(engine):
-            reasons.add(self._slots.reason(engine))
+        if self.slots is not None and self.slots.offers(engine):
+            reasons.add(self.slots.reason(engine))
         if any(engine in each.offer.engines for each in self.workers if each.state is WorkerState.UNREADY):
             reasons.add("unready")
         return next((each for each in _REASONS if each in reasons), "no_worker")

@@ -2,7 +2,7 @@
 
 An instance registers under a name, which is in the runs that it executes. When it is not alive any more, the others continue
 these runs. With SQLite, an instance is alive while it holds a file lock, and every server leads. With PostgreSQL, it is alive
-while its lease is not over by the clock of the database (`leased`).
+while its lease is not over by the clock of the database (`lease`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
 from askback.core.instances import Instance, InstanceFacts, InstanceKind
@@ -58,85 +58,6 @@ class Role(StrEnum):
     def uses_shared_queue(self) -> bool:
         """Whether its runs are in the queue that all servers and workers share, and so may be executed by any of them."""
         return self is not Role.COMMAND
-
-
-class Instances(Protocol):
-    """The instances on one database. Belongs to the event loop in which it was opened."""
-
-    @property
-    def name(self) -> str:
-        """The name of this instance. It changes when the instance registers again."""
-        ...
-
-    @property
-    def facts(self) -> InstanceFacts: ...
-
-    async def register(self, facts: InstanceFacts) -> str:
-        """Register this instance, under a new name. Raises `Unavailable`."""
-        ...
-
-    def update(self, facts: InstanceFacts) -> None:
-        """What the others see of this instance from the next renewal on."""
-        ...
-
-    async def leave(self) -> None:
-        """This instance counts as dead from now on. Nothing that it has started may be alive."""
-        ...
-
-    def restore_registration(self) -> bool:
-        """Whether the data folder still shows that this instance is alive. If not, it does so afterwards. Blocks."""
-        ...
-
-    async def alive(self, names: Collection[str]) -> frozenset[str]:
-        """Which of these instances are alive."""
-        ...
-
-    async def living(self) -> Sequence[Instance]:
-        """All instances that are alive. Embedded, only this one is known."""
-        ...
-
-    async def known(self) -> Sequence[Instance]:
-        """As `living`, with instances that were alive until a short while ago and did not leave."""
-        ...
-
-    def exclusive(self) -> AbstractAsyncContextManager[None]:
-        """Only one of all instances is in such a block at a time. Raises `Unavailable` if another does not leave it."""
-        ...
-
-    async def forget_dead(self) -> None:
-        """Remove what dead instances have left of their registration. An instance without one counts as dead."""
-        ...
-
-    # The lease.
-
-    async def lost(self) -> str:
-        """Wait until this instance must count itself as dead; return why. Embedded, that never happens."""
-        ...
-
-    def on_renewed(self, call: Callable[[float], None]) -> None:
-        """Have `call` called in the event loop after every renewal, with the time of CLOCK_BOOTTIME by which the next one
-        must have happened. All turns of this instance are stopped then."""
-        ...
-
-    # The leader.
-
-    def seek_lead(self) -> None:
-        """Become the leader as soon as no other instance is."""
-        ...
-
-    async def leads(self) -> None:
-        """Wait until this instance is the leader."""
-        ...
-
-    async def leads_no_more(self) -> None:
-        """Wait until this instance is no longer the leader."""
-        ...
-
-    # The clock.
-
-    def clock_error(self) -> timedelta:
-        """What must be added to the clock of this machine to get that of the database."""
-        ...
 
 
 class OwnRuns(Collection[str]):
@@ -186,17 +107,21 @@ _LOCK_WAIT_SEC = 60.0
 """How long to wait for another instance to finish its recovery; ending one run takes about ten seconds at most."""
 
 
-class LockedInstances:
-    """Every server leads: what servers of one data folder do twice is harmless."""
+class Instances:
+    """The instances on one database, here an SQLite file. Belongs to the event loop in which it was opened.
+
+    An instance is alive while it holds a file lock. Every server leads: what servers of one data folder do twice is harmless.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._instances = InstanceLocks(folder)
+        self._locks = InstanceLocks(folder)
         self._instance: Instance | None = None
         self._lock: FileLock | None = None
         self._changing = threading.Lock()
 
     @property
     def name(self) -> str:
+        """The name of this instance. It changes when the instance registers again."""
         return self._registered.name
 
     @property
@@ -209,9 +134,10 @@ class LockedInstances:
         return self._instance
 
     async def register(self, facts: InstanceFacts) -> str:
+        """Register this instance, under a new name. Raises `Unavailable`."""
         try:
             with self._changing:
-                name, self._lock = self._instances.register()
+                name, self._lock = self._locks.register()
                 self._instance = Instance(name=name, facts=facts, started_at=datetime.now(UTC))
         except OSError as error:
             code = RefusalCode.DISK_FULL if error.errno in FULL_DISK else RefusalCode.STORE_UNUSABLE
@@ -222,75 +148,84 @@ class LockedInstances:
         return name
 
     def update(self, facts: InstanceFacts) -> None:
-        known = self._registered
-        self._instance = Instance(name=known.name, facts=facts, started_at=known.started_at)
+        """What the others see of this instance from the next renewal on."""
+        self._instance = replace(self._registered, facts=facts)
 
     def restore_registration(self) -> bool:
+        """Whether the data folder still shows that this instance is alive. If not, it does so afterwards. Blocks."""
         with self._changing:
-            again = None if self._lock is None else self._instances.renew(self.name, self._lock)
+            again = None if self._lock is None else self._locks.renew(self._registered.name, self._lock)
             if again is not None:
                 self._lock = again
             return again is None
 
     async def leave(self) -> None:
+        """This instance counts as dead from now on. Nothing that it has started may be alive."""
         with self._changing:
             if self._lock is not None:
-                self._instances.leave(self.name, self._lock)
+                self._locks.leave(self._registered.name, self._lock)
                 self._lock = None
 
     async def alive(self, names: Collection[str]) -> frozenset[str]:
-        return frozenset(name for name in names if self._instances.is_alive(name))
-
-    def killed(self) -> Collection[str]:
-        """The instances of this machine that were killed, and not forgotten yet."""
-        return self._instances.killed()
+        """Which of these instances are alive."""
+        return frozenset(name for name in names if self._locks.is_alive(name))
 
     async def living(self) -> Sequence[Instance]:
+        """All instances that are alive. Embedded, only this one is known."""
         return (self._registered,)
 
     async def known(self) -> Sequence[Instance]:
+        """As `living`, with instances that were alive until a short while ago and did not leave."""
         return await self.living()
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        lock = await self._exclusive_lock()
+        """Only one of all instances is in such a block at a time. Raises `Unavailable` if another does not leave it."""
+        try:
+            async with asyncio.timeout(_LOCK_WAIT_SEC):
+                lock = self._locks.take_exclusive()
+                while lock is None:
+                    await asyncio.sleep(_LOCK_POLL_SEC)
+                    lock = self._locks.take_exclusive()
+        except TimeoutError:
+            message = "another program on this data folder has been restarting runs for too long; end it and try again"
+            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
         try:
             yield
         finally:
             lock.release()
 
-    async def _exclusive_lock(self) -> FileLock:
-        try:
-            async with asyncio.timeout(_LOCK_WAIT_SEC):
-                lock = self._instances.take_exclusive()
-                while lock is None:
-                    await asyncio.sleep(_LOCK_POLL_SEC)
-                    lock = self._instances.take_exclusive()
-                return lock
-        except TimeoutError:
-            message = "another program on this data folder has been restarting runs for too long; end it and try again"
-            raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
-
     async def forget_dead(self) -> None:
-        self._instances.forget_dead()
+        """Remove what dead instances have left of their registration. An instance without one counts as dead."""
+        self._locks.forget_dead()
+
+    # The lease. Embedded, there is none.
 
     async def lost(self) -> str:
+        """Wait until this instance must count itself as dead; return why."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
     def on_renewed(self, call: Callable[[float], None]) -> None:
-        """There is no lease."""
+        """Have `call` called in the event loop after every renewal, with the time of CLOCK_BOOTTIME by which the next one
+        must have happened. All turns of this instance are stopped then."""
+
+    # The leader.
 
     def seek_lead(self) -> None:
-        """Nothing to do."""
+        """Become the leader as soon as no other instance is."""
 
     async def leads(self) -> None:
-        return
+        """Wait until this instance is the leader."""
 
     async def leads_no_more(self) -> None:
+        """Wait until this instance is no longer the leader."""
         await asyncio.get_running_loop().create_future()
 
+    # The clock.
+
     def clock_error(self) -> timedelta:
+        """What must be added to the clock of this machine to get that of the database."""
         return timedelta()
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from askback.background.loops import keep_trying
 from askback.background.outages import OUTAGES
-from askback.catalog.probes import EngineSetup, Installed, Probes
+from askback.catalog.probes import EngineSetup, EngineSource, Installed, Probes
 from askback.cluster.fleet import REFRESH_SEC, EngineOffer, Fleet, Offer, WorkerState, engine_slots, read_workers
 from askback.cluster.instances import Instances
 from askback.cluster.slots import Slots
@@ -29,41 +29,29 @@ _PUBLISH_SEC = 0.5
 _ASSUMED = "no worker has the engine at the moment; assumed"
 
 
+@dataclass(kw_only=True)
 class Offering:
-    """`only`: the engines whose turns it executes, if not all that are installed."""
+    instances: Instances
+    engines: Engines
+    setups: Mapping[str, EngineSetup]
+    probes: Probes
+    slots: Slots
+    only: Collection[str]
+    """The engines whose turns it executes, if not all that are installed."""
+    labels: Mapping[str, str]
+    draining: Callable[[], bool]
+    problem: Callable[[], str | None]
+    engines_changed: Callable[[], None]
+    _found: dict[str, Installed] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        *,
-        instances: Instances,
-        engines: Engines,
-        setups: Mapping[str, EngineSetup],
-        probes: Probes,
-        slots: Slots,
-        only: Collection[str],
-        labels: Mapping[str, str],
-        draining: Callable[[], bool],
-        problem: Callable[[], str | None],
-        engines_changed: Callable[[], None],
-    ) -> None:
-        self._instances = instances
-        self._engines = engines
-        self._setups = setups
-        self._probes = probes
-        self._slots = slots
-        self._only = frozenset(only)
-        self._labels = dict(labels)
-        self._draining = draining
-        self._problem = problem
-        self._engines_changed = engines_changed
-        self._found: dict[str, Installed] = {}
+    def __post_init__(self) -> None:
         self._look()
 
     def _look(self) -> None:
         """Find the engines that are here, without asking their programs."""
-        here = {name for name, engine in self._engines.items() if self._probes.has(engine, self._setups[name])}
-        offered = here & self._only if self._only else here
-        self._slots.only = frozenset(offered)
+        here = {name for name, engine in self.engines.items() if self.probes.has(engine, self.setups[name])}
+        offered = here & frozenset(self.only) if self.only else here
+        self.slots.only = frozenset(offered)
         self._found = {name: found for name, found in self._found.items() if name in offered}
 
     async def run(self) -> None:
@@ -75,36 +63,36 @@ class Offering:
     async def _publish(self) -> None:
         while True:
             offer = make_offer(
-                self._slots,
+                self.slots,
                 self._found,
-                labels=self._labels,
-                draining=self._draining(),
-                problem=self._problem(),
+                labels=self.labels,
+                draining=self.draining(),
+                problem=self.problem(),
             )
-            self._instances.update(replace(self._instances.facts, offer=offer.document))
+            self.instances.update(replace(self.instances.facts, offer=offer.document))
             await asyncio.sleep(_PUBLISH_SEC)
 
     async def _count_slots(self) -> None:
         """The slots of all instances that start turns are shared among tokens."""
-        workers = await read_workers(self._instances)
+        workers = await read_workers(self.instances)
         offers = [each.offer for each in workers if each.state is WorkerState.ALIVE]
-        self._slots.everywhere = max(self._slots.total, sum(each.slots for each in offers))
-        self._slots.count_engines(engine_slots(offers))
+        self.slots.everywhere = max(self.slots.total, sum(each.slots for each in offers))
+        self.slots.count_engines(engine_slots(offers))
         await asyncio.sleep(REFRESH_SEC)
 
     async def _watch(self) -> None:
-        for name in sorted(self._slots.only or ()):
+        for name in sorted(self.slots.only or ()):
             await self._probe(name)
         await asyncio.sleep(_LOOK_SEC)
-        before = self._slots.only
+        before = self.slots.only
         await asyncio.to_thread(self._look)
-        if self._slots.only != before:
-            log.info("turns of these engines are executed from now on: %s", ", ".join(sorted(self._slots.only or ())))
-            self._engines_changed()
+        if self.slots.only != before:
+            log.info("turns of these engines are executed from now on: %s", ", ".join(sorted(self.slots.only or ())))
+            self.engines_changed()
 
     async def _probe(self, name: str) -> None:
         try:
-            found = await self._probes.find(self._engines[name], self._setups[name])
+            found = await self.probes.find(self.engines[name], self.setups[name])
         except Exception as error:
             # The machine may be short of files or processes for a moment.
             if not is_outage(error):
@@ -142,20 +130,21 @@ def make_offer(
     )
 
 
-class FleetEngines:
+class FleetEngines(EngineSource):
     """`here`: the engines of this machine, if this instance executes runs."""
 
     def __init__(self, fleet: Fleet, here: Probes | None) -> None:
         self._fleet = fleet
-        self._here = here
+        self._executes = here is not None
+        self._here = here or EngineSource()
 
     async def find(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """The capabilities that the engine has on every worker that has it."""
         own = await self.here(engine, setup)
-        return weakest([*([] if own is None else [own]), *self._elsewhere(engine)])
+        return weakest([*([] if own is None else [own]), *self._fleet.offers(engine.name)])
 
     async def here(self, engine: Engine, setup: EngineSetup) -> Installed | None:
-        return None if self._here is None else await self._here.find(engine, setup)
+        return await self._here.find(engine, setup)
 
     async def expected(self, engine: Engine, setup: EngineSetup) -> Installed | None:
         """As `find`; if no worker has the engine now, as the last one had it.
@@ -165,16 +154,16 @@ class FleetEngines:
         found = await self.find(engine, setup)
         if found is not None:
             return found
-        gone = weakest([each.installed for each in self._fleet.last_offers(engine.name)])
-        return gone if gone is not None or self._here is not None else _assumed(engine)
+        gone = weakest(self._fleet.last_offers(engine.name))
+        return gone if gone is not None or self._executes else _assumed(engine)
 
     def has(self, engine: Engine, setup: EngineSetup) -> bool:
-        return bool(self._elsewhere(engine)) or (self._here is not None and self._here.has(engine, setup))
+        return bool(self._fleet.offers(engine.name)) or self._here.has(engine, setup)
 
     def signed_in(self, engine: Engine, setup: EngineSetup) -> bool | None:
         """Whether it is signed in wherever it is: a run may get any of them."""
-        known = [each.signed_in for each in self._elsewhere(engine)]
-        if self._here is not None and self._here.has(engine, setup):
+        known = [each.signed_in for each in self._fleet.offers(engine.name)]
+        if self._here.has(engine, setup):
             known.append(self._here.signed_in(engine, setup))
         return _all_signed_in(known) if known else False
 
@@ -182,18 +171,13 @@ class FleetEngines:
         return self._fleet.having(engine.name)
 
     def any_worker(self) -> bool:
-        return self._here is not None or bool(self._fleet.working)
+        return self._executes or bool(self._fleet.working)
 
     def watch(self, listener: Callable[[str], None]) -> None:
-        if self._here is not None:
-            self._here.watch(listener)
+        self._here.watch(listener)
 
     def forget(self) -> None:
-        if self._here is not None:
-            self._here.forget()
-
-    def _elsewhere(self, engine: Engine) -> list[Installed]:
-        return [each.installed for each in self._fleet.offers(engine.name)]
+        self._here.forget()
 
 
 def weakest(found: Sequence[Installed]) -> Installed | None:

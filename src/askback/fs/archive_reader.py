@@ -1,4 +1,4 @@
-"""Unpacks what `archive_writer` has packed.
+"""Unpacks what `archive_writer` has packed, and the archives of skill packages.
 
 An archive may say anything: nothing is written outside the folder that it is unpacked to, no link is followed, and what
 is read at once is small.
@@ -11,8 +11,9 @@ import os
 import tarfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from askback.fs import beneath
 from askback.fs.archive_writer import END, MAX_ALL_EXTENTS, MAX_EXTENTS, ArchiveLimits
@@ -34,19 +35,18 @@ class ArchiveDamaged(Exception):
     """It is not a whole archive that Askback has packed. The message is for people."""
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
 def unpack(
     archive: BinaryIO,
     base: Path,
     *,
-    names: Collection[str],
+    names: Collection[str] | None = None,
     limits: ArchiveLimits | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
-    """Unpack into `base`, an empty folder. Only paths below one of `names` are accepted. Raises `ArchiveDamaged`."""
+    """Unpack into `base`, an empty folder. Only paths below one of `names` are accepted. Raises `ArchiveDamaged`.
+
+    None: an archive of plain files without an end, of which the caller knows the digest.
+    """
     # An extra.
     import zstandard
 
@@ -54,7 +54,7 @@ def unpack(
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
     with decompressor.stream_reader(archive, closefd=False) as stream, _faults(zstandard.ZstdError):
         content = _Forward(stream, limits.max_bytes + limits.max_entries * _PER_ENTRY, checkpoint)
-        _Unpacking(content, base, frozenset(names), limits, checkpoint).run()
+        _Unpacking(content, base, names, limits, checkpoint).run()
         # The checksum is at the end.
         content.drain()
 
@@ -77,7 +77,7 @@ class _Forward:
     It is bounded as a whole: a few bytes can stand for terabytes, also where no file is.
     """
 
-    def __init__(self, stream: _Readable, max_bytes: int, checkpoint: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, max_bytes: int, checkpoint: Callable[[], None]) -> None:
         self._stream = stream
         self._max_bytes = max_bytes
         self._checkpoint = checkpoint
@@ -123,64 +123,59 @@ class _Forward:
             pass
 
 
+@dataclass(slots=True)
 class _Unpacking:
-    def __init__(
-        self,
-        content: _Forward,
-        base: Path,
-        names: frozenset[str],
-        limits: ArchiveLimits,
-        checkpoint: Callable[[], None],
-    ) -> None:
-        self._content = content
-        self._base = base
-        self._names = names
-        self._limits = limits
-        self._checkpoint = checkpoint
-        self._entries = 0
-        self._bytes = 0
-        self._parts = 0
-        """Of all maps of holes."""
-        self._folders: dict[str, tuple[int, int]] = {}
-        """Their modes and times, which are set when everything is there."""
+    content: _Forward
+    base: Path
+    names: Collection[str] | None
+    limits: ArchiveLimits
+    checkpoint: Callable[[], None]
+    _entries: int = 0
+    _bytes: int = 0
+    _parts: int = 0
+    """Of all maps of holes."""
+    _folders: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Their modes and times, which are set when everything is there."""
 
     def run(self) -> None:
         # `TarFile` needs no more of a file than to read and to seek.
-        file = cast("BinaryIO", self._content)
+        file = cast("BinaryIO", self.content)
         with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="surrogateescape") as tar:
             last = None
             while True:
-                self._content.begin_entry()
+                self.content.begin_entry()
                 entry = tar.next()
-                self._content.end_headers()
+                self.content.end_headers()
                 if entry is None:
                     break
-                self._checkpoint()
+                self.checkpoint()
                 # It remembers every entry otherwise.
                 tar.members.clear()  # type: ignore[attr-defined]
                 last = entry.name
                 if last != END:
                     self._unpack(entry)
-        if last != END:
+        if last != END and self.names is not None:
             raise ArchiveDamaged("the archive was cut off")
         # Deepest folders first: one without permissions cannot be entered any more.
         for name, (mode, mtime_ns) in sorted(self._folders.items(), key=lambda each: -each[0].count("/")):
-            if beneath.has_folder(self._base, name):
-                beneath.settle_folder(self._base, name, mode, mtime_ns)
+            if beneath.has_folder(self.base, name):
+                beneath.settle_folder(self.base, name, mode, mtime_ns)
 
     def _unpack(self, entry: tarfile.TarInfo) -> None:
         parts = entry.name.split("/")
         self._entries += 1
-        if self._entries > self._limits.max_entries or len(parts) > self._limits.max_depth:
+        if self._entries > self.limits.max_entries or len(parts) > self.limits.max_depth:
             raise ArchiveDamaged("the archive has more files, or deeper folders, than allowed")
-        if parts[0] not in self._names:
+        if self.names is None and not entry.isreg():
+            raise ArchiveDamaged(f"the archive has an entry that is not a plain file: {entry.name[:100]!r}")
+        if self.names is not None and parts[0] not in self.names:
             raise ArchiveDamaged(f"the archive has an entry that does not belong to a run: {entry.name[:100]!r}")
         mtime_ns = _mtime_ns(entry)
         if entry.isdir():
-            beneath.make_folder(self._base, entry.name)
+            beneath.make_folder(self.base, entry.name)
             self._folders[entry.name] = (entry.mode & 0o777, mtime_ns)
         elif entry.issym():
-            beneath.link(self._base, entry.name, entry.linkname, mtime_ns)
+            beneath.link(self.base, entry.name, entry.linkname, mtime_ns)
         elif entry.isreg():
             self._unpack_file(entry, mtime_ns)
         else:
@@ -194,10 +189,10 @@ class _Unpacking:
         if len(parts) > MAX_EXTENTS + 1 or self._parts > MAX_ALL_EXTENTS + self._entries:
             raise ArchiveDamaged("the archive has maps of holes with more parts than allowed")
         self._bytes += sum(size for _, size in parts)
-        if self._bytes > self._limits.max_bytes:
+        if self._bytes > self.limits.max_bytes:
             raise ArchiveDamaged("the archive has more bytes than allowed")
-        self._content.seek(entry.offset_data)
-        with beneath.create(self._base, entry.name) as file:
+        self.content.seek(entry.offset_data)
+        with beneath.create(self.base, entry.name) as file:
             for begin, size in parts:
                 file.seek(begin)
                 self._copy(file, size)
@@ -208,7 +203,7 @@ class _Unpacking:
 
     def _copy(self, file: BinaryIO, size: int) -> None:
         while size > 0:
-            piece = self._content.read(min(_PIECE, size))
+            piece = self.content.read(min(_PIECE, size))
             if not piece:
                 raise ArchiveDamaged("the archive was cut off")
             # What was packed as zeros takes no more room here than there.

@@ -11,7 +11,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,43 +88,36 @@ def pack(
             tree.lock_again()
 
 
+@dataclass(slots=True)
 class _Packing:
-    def __init__(
-        self,
-        tree: Tree,
-        write: Callable[[bytes], object],
-        leave_out: frozenset[str],
-        limits: ArchiveLimits,
-        checkpoint: Callable[[], None],
-    ) -> None:
-        self._tree = tree
-        self._write = write
-        self._leave_out = leave_out
-        self._limits = limits
-        self._checkpoint = checkpoint
-        self._entries = 0
-        self._bytes = 0
-        self._extents = 0
-        self._seen: dict[str, dict[str, FileState]] = {}
-        """What the files of each folder were when they were packed."""
+    tree: Tree
+    write: Callable[[bytes], object]
+    leave_out: Collection[str]
+    limits: ArchiveLimits
+    checkpoint: Callable[[], None]
+    _entries: int = 0
+    _bytes: int = 0
+    _extents: int = 0
+    _seen: dict[str, dict[str, FileState]] = field(default_factory=dict)
+    """What the files of each folder were when they were packed."""
 
     def add(self, path: str) -> None:
         above, _, name = path.rpartition("/")
         with suppress(FileNotFoundError):
-            around = Folder(above, self._tree.reach(above))
-            self._pack_entry(around, name, self._tree.stat(path))
+            around = Folder(above, self.tree.reach(above))
+            self._pack_entry(around, name, self.tree.stat(path))
             for top, status in around.below:
                 self._pack_tree(top, status)
 
     def end(self) -> None:
         """End the archive, and check that nothing was written since its first file was read."""
         self._header(tarfile.TarInfo(END))
-        self._write(bytes(2 * _BLOCK))
+        self.write(bytes(2 * _BLOCK))
         for path, files in self._seen.items():
-            self._checkpoint()
+            self.checkpoint()
             # What was removed meanwhile is as it was at some moment.
             with suppress(FileNotFoundError):
-                folder = Folder(path, self._tree.folder(path))
+                folder = Folder(path, self.tree.folder(path))
                 for name, before in files.items():
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
@@ -132,16 +125,16 @@ class _Packing:
 
     def _pack_tree(self, top: str, status: os.stat_result) -> None:
         # A folder that was removed meanwhile, or replaced, is empty.
-        for folder in self._tree.walk(top, status, remember=True):
-            self._checkpoint()
-            for name, status in folder.sorted_entries(self._limits.max_entries - self._entries + 1):
+        for folder in self.tree.walk(top, status, remember=True):
+            self.checkpoint()
+            for name, status in folder.sorted_entries(self.limits.max_entries - self._entries + 1):
                 with suppress(FileNotFoundError):
                     self._pack_entry(folder, name, status)
 
     def _pack_entry(self, folder: Folder, name: str, status: os.stat_result) -> None:
         """Pack a file, a link, or a folder without its content, which follows."""
         path = folder.place(name)
-        if path in self._leave_out:
+        if path in self.leave_out:
             return
         self._count(path)
         if stat.S_ISREG(status.st_mode):
@@ -156,10 +149,10 @@ class _Packing:
 
     def _count(self, path: str) -> None:
         self._entries += 1
-        if self._entries > self._limits.max_entries:
-            raise ArchiveRefused(f"there are more than {self._limits.max_entries:,} files and folders")
-        if path.count("/") >= self._limits.max_depth:
-            raise ArchiveRefused(f"its folders are nested deeper than {self._limits.max_depth} levels")
+        if self._entries > self.limits.max_entries:
+            raise ArchiveRefused(f"there are more than {self.limits.max_entries:,} files and folders")
+        if path.count("/") >= self.limits.max_depth:
+            raise ArchiveRefused(f"its folders are nested deeper than {self.limits.max_depth} levels")
 
     def _pack_file(self, folder: Folder, name: str, listed: os.stat_result) -> None:
         path = folder.place(name)
@@ -179,8 +172,8 @@ class _Packing:
         parts = _data_ranges(file, status, min(MAX_EXTENTS, MAX_ALL_EXTENTS - self._extents))
         size = sum(end - begin for begin, end in parts)
         self._bytes += size
-        if self._bytes > self._limits.max_bytes:
-            raise ArchiveRefused(f"the files have more than {self._limits.max_bytes // 1_000_000:,} MB")
+        if self._bytes > self.limits.max_bytes:
+            raise ArchiveRefused(f"the files have more than {self.limits.max_bytes // 1_000_000:,} MB")
         entry, index = _entry(path, status, tarfile.REGTYPE), b""
         if size < status.st_size:
             self._extents += len(parts)
@@ -194,22 +187,22 @@ class _Packing:
             }
         entry.size = len(index) + size
         self._header(entry)
-        self._write(index)
+        self.write(index)
         for begin, end in parts:
             self._pack_range(file, path, begin, end)
-        self._write(bytes(-entry.size % _BLOCK))
+        self.write(bytes(-entry.size % _BLOCK))
 
     def _pack_range(self, file: int, path: str, begin: int, end: int) -> None:
         while begin < end:
             piece = os.pread(file, min(_PIECE, end - begin), begin)
             if not piece:
                 raise TreeChangedWhilePacking(f"{path} was truncated")
-            self._write(piece)
+            self.write(piece)
             begin += len(piece)
-            self._checkpoint()
+            self.checkpoint()
 
     def _header(self, entry: tarfile.TarInfo) -> None:
-        self._write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+        self.write(entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
 
 
 def _entry(path: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:

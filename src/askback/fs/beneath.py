@@ -34,10 +34,6 @@ _ONE_NAME = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _BUFFER = 1 << 20
 
 
-class Obstructed(OSError):
-    """An engine kept putting things in the way."""
-
-
 def write(base: Path, name: str, content: bytes, *, durable: bool = False) -> None:
     """Write a file below `base` with mode 0600. Creates folders as needed and replaces anything at that path."""
     with create(base, name) as file:
@@ -80,7 +76,7 @@ def make_folder(base: Path, name: str) -> None:
 
 def settle_folder(base: Path, name: str, mode: int, mtime_ns: int) -> None:
     """Give a folder below `base` its mode and its time, once nothing more is written to it."""
-    with _opened(base) as top, closing(_find(top, _parts(name))) as folder:
+    with _opened(base) as top, closing(_follow(top, _parts(name))) as folder:
         os.utime(folder, ns=(mtime_ns, mtime_ns))
         os.fchmod(folder, mode)
 
@@ -89,7 +85,7 @@ def has_folder(base: Path, name: str) -> bool:
     """Whether the folder exists. A symlink to a folder does not count."""
     try:
         with _opened(base) as top:
-            os.close(_find(top, _parts(name)))
+            os.close(_follow(top, _parts(name)))
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -105,7 +101,7 @@ def status_of(base: Path, name: str) -> os.stat_result | None:
     """The status of an entry below `base`, of a symlink itself. None if there is none."""
     *folders, last = _parts(name)
     try:
-        with _opened(base) as top, closing(_find(top, folders)) as folder:
+        with _opened(base) as top, closing(_follow(top, folders)) as folder:
             return os.stat(last, dir_fd=folder, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -144,7 +140,7 @@ def link_file(base: Path, source: str, name: str) -> None:
     """Give a file below `base` a second name below `base`, replacing anything there. Moves it if it can have only one."""
     *above, old = _parts(source)
     *folders, new = _parts(name)
-    with _opened(base) as top, closing(_find(top, above)) as holder, closing(_walk(top, folders)) as folder:
+    with _opened(base) as top, closing(_follow(top, above)) as holder, closing(_walk(top, folders)) as folder:
         remove_at(folder, new)
         try:
             os.link(old, new, src_dir_fd=holder, dst_dir_fd=folder, follow_symlinks=False)
@@ -162,7 +158,7 @@ def remove(base: Path, name: str) -> None:
         # Mostly there is nothing, and then no folder on the path is given permissions.
         with suppress(PermissionError), closing(_follow(top, folders, open_folder)) as folder:
             os.stat(last, dir_fd=folder, follow_symlinks=False)
-        with closing(_find(top, folders)) as folder:
+        with closing(_follow(top, folders)) as folder:
             remove_at(folder, last)
 
 
@@ -198,7 +194,7 @@ def _empty(top: int, removed: Callable[[], bool]) -> None:
         if not os.listdir(top) and removed():
             return
         _empty_once(top)
-    raise Obstructed("a folder cannot be removed: something keeps adding files to it")
+    raise OSError("a folder cannot be removed: something keeps adding files to it")
 
 
 def _empty_once(top: int) -> None:
@@ -218,7 +214,10 @@ def _empty_once(top: int) -> None:
                     pass
                 elif len(open_folders) < _MAX_DEPTH:
                     inner = _step(folder, each)
-                    _check_device(inner, top)
+                    if os.fstat(inner).st_dev != os.fstat(top).st_dev:
+                        os.close(inner)
+                        # What is mounted inside a tree does not belong to it.
+                        raise OSError(errno.EXDEV, "a folder cannot be removed: another file system is mounted in it")
                     open_folders.append((inner, each, iter(os.listdir(inner))))
                 else:
                     # Moving a folder requires write permission on it.
@@ -227,13 +226,6 @@ def _empty_once(top: int) -> None:
     finally:
         for folder, *_ in open_folders[1:]:
             os.close(folder)
-
-
-def _check_device(folder: int, top: int) -> None:
-    """What is mounted inside a tree does not belong to it."""
-    if os.fstat(folder).st_dev != os.fstat(top).st_dev:
-        os.close(folder)
-        raise OSError(errno.EXDEV, "a folder cannot be removed: another file system is mounted in it")
 
 
 def _rmdir(folder: int, name: str) -> bool:
@@ -253,15 +245,12 @@ def _walk(top: int, parts: list[str]) -> int:
         # If a folder on the path is removed meanwhile, start again from the top.
         with suppress(FileNotFoundError):
             return _follow(top, parts, _enter)
-    raise Obstructed(f"{'/'.join(parts)} cannot be created: a folder on the path keeps being removed")
+    raise OSError(f"{'/'.join(parts)} cannot be created: a folder on the path keeps being removed")
 
 
-def _find(top: int, parts: list[str]) -> int:
-    """Open the folder at the end of the path, which must exist."""
-    return _follow(top, parts, _step)
-
-
-def _follow(top: int, parts: list[str], step: Callable[[int, str], int]) -> int:
+def _follow(top: int, parts: list[str], step: Callable[[int, str], int] | None = None) -> int:
+    """Open the folder at the end of the path, which must exist unless `step` creates it."""
+    step = step or _step
     folder = os.dup(top)
     try:
         for part in parts:
@@ -282,7 +271,7 @@ def _enter(folder: int, name: str) -> int:
                 os.mkdir(name, _ALL, dir_fd=folder)
         except NotADirectoryError:
             _unlink(folder, name)
-    raise Obstructed(f"{name} cannot be created: something keeps taking its place")
+    raise OSError(f"{name} cannot be created: something keeps taking its place")
 
 
 def _created(top: int, folders: list[str], name: str) -> int:
@@ -290,7 +279,7 @@ def _created(top: int, folders: list[str], name: str) -> int:
         # The folder may be removed meanwhile.
         with suppress(FileNotFoundError), closing(_walk(top, folders)) as folder:
             return _create(folder, name)
-    raise Obstructed(f"{name} cannot be written: its folder keeps being removed")
+    raise OSError(f"{name} cannot be written: its folder keeps being removed")
 
 
 def _create(folder: int, name: str) -> int:
@@ -299,7 +288,7 @@ def _create(folder: int, name: str) -> int:
             return os.open(name, _NEW_FILE, 0o600, dir_fd=folder)
         except FileExistsError:
             remove_at(folder, name)
-    raise Obstructed(f"{name} cannot be written: something keeps taking its place")
+    raise OSError(f"{name} cannot be written: something keeps taking its place")
 
 
 def _step(folder: int, name: str) -> int:

@@ -84,14 +84,6 @@ class CopyLimits:
     max_depth: int = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRules:
-    links: bool = True
-    """Whether links inside the tree are copied."""
-    leave_out: Collection[str] = ()
-    """Casefolded names that are left out at the top."""
-
-
 class TreeCopy:
     """Copies trees below `base`. Several copies share the limits."""
 
@@ -104,10 +96,11 @@ class TreeCopy:
         self._entries = 0
         self._made: list[str] = []
 
-    def copy(self, root: Path, path: str, name: str, rules: CopyRules) -> None:
+    def copy(self, root: Path, path: str, name: str, *, links: bool = True, leave_out: Collection[str] = ()) -> None:
         """Copy the folder `path` below `root` to `name` below `base`. A source that does not exist is an empty folder.
 
-        An engine must not control `root` itself.
+        An engine must not control `root` itself. `links`: whether links inside the tree are copied. `leave_out`: casefolded
+        names that are left out at the top.
         """
         beneath.make_folder(self._base, name)
         with ExitStack() as opened:
@@ -121,7 +114,7 @@ class TreeCopy:
             try:
                 for folder in tree.walk(failed=_refuse):
                     self._checkpoint()
-                    self._copy_folder(folder, name, rules)
+                    self._copy_folder(folder, name, links, leave_out)
             except TreeTooLarge as error:
                 raise CopyRefused(str(error)) from None
 
@@ -131,11 +124,11 @@ class TreeCopy:
             with closing(os.open(self._base / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as fd:
                 os.fsync(fd)
 
-    def _copy_folder(self, folder: Folder, top: str, rules: CopyRules) -> None:
+    def _copy_folder(self, folder: Folder, top: str, links: bool, leave_out: Collection[str]) -> None:
         """Copy the files and links of one folder. Its folders follow."""
         depth = folder.depth
         for name, status in folder.sorted_entries(self._limits.max_entries - self._entries + 1):
-            if not depth and name.casefold() in rules.leave_out:
+            if not depth and name.casefold() in leave_out:
                 continue
             self._count(depth)
             target = f"{top}/{folder.place(name)}"
@@ -145,7 +138,7 @@ class TreeCopy:
                     folder.descend(name, status)
                 elif stat.S_ISREG(status.st_mode):
                     self._copy_file(folder.fd, name, status, target)
-                elif stat.S_ISLNK(status.st_mode) and rules.links:
+                elif stat.S_ISLNK(status.st_mode) and links:
                     leads_to = read_link(folder.fd, name)
                     if stays_inside(leads_to, depth):
                         beneath.link(self._base, target, leads_to)

@@ -1,6 +1,6 @@
-"""Collections of small records and secrets that all servers share: Protocols, and the files of one data folder.
+"""Collections of small records and secrets that all servers share, in files of one data folder.
 
-A database of several machines has the other implementation: `store.postgres.records`.
+A database of several machines has them in tables: `store.postgres.records`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ _MIN_SECRET_LENGTH = 24
 
 
 class Record(Protocol):
-    """One record of a `RecordFile`: a dataclass with the digest of its secret."""
+    """One record of a `Collection`: a dataclass with the digest of its secret."""
 
     @property
     def digest(self) -> str: ...
@@ -31,52 +31,8 @@ R = TypeVar("R", bound=Record)
 Version = tuple[int, int, int]
 
 
-class Collection(Protocol[R]):
-    """Records of one kind, by digest. `RecordFile` is the one in a file."""
-
-    def read(self) -> Mapping[str, R]:
-        """All records. Raises `Unavailable` if they cannot be read."""
-        ...
-
-    def changing(self) -> AbstractContextManager[dict[str, R]]:
-        """Yield the records to modify, and write them at the end of the block if changed. One caller at a time, of all
-        programs. Blocks: call it in a thread."""
-        ...
-
-    async def current(self, *, exactly: bool = False) -> None:
-        """Wait until `read` returns, without blocking, what is stored now, or was at most two seconds ago unless `exactly`.
-
-        Raises `Unavailable` after a while.
-        """
-        ...
-
-
-class Records(Protocol):
-    """Collections of records and shared secrets, in files of the data folder or in PostgreSQL."""
-
-    def collection(self, name: str, kind: type[R]) -> Collection[R]:
-        """The collection with this name, which may be empty."""
-        ...
-
-    def of_run(self, run_id: str, folder: Path, name: str, kind: type[R]) -> Collection[R]:
-        """A collection that ends with its run. `folder` is the run's on this machine."""
-        ...
-
-    def secret(self, name: str) -> str:
-        """A secret of 256 bits, the same for every server. Created if missing. Blocks."""
-        ...
-
-    def known_secret(self, name: str) -> str | None:
-        """The secret, if there is one. Blocks."""
-        ...
-
-    async def current(self, *, exactly: bool = False) -> None:
-        """As `Collection.current`, for the collections that admit requests."""
-        ...
-
-
-class RecordFile(Generic[R]):
-    """The records of one file, cached until the file changes. Thread-safe."""
+class Collection(Generic[R]):
+    """Records of one kind, by digest: those of one file, cached until the file changes. Thread-safe."""
 
     def __init__(self, path: Path, kind: type[R]) -> None:
         self._path = path
@@ -84,7 +40,7 @@ class RecordFile(Generic[R]):
         self._cached: tuple[Version | None, Mapping[str, R]] = (None, {})
 
     def read(self) -> Mapping[str, R]:
-        """All records by digest. Raises `Unavailable` if the file is damaged."""
+        """All records. Raises `Unavailable` if they cannot be read."""
         version, records = self._cached
         try:
             status = self._path.stat()
@@ -102,7 +58,8 @@ class RecordFile(Generic[R]):
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, R]]:
-        """Yield the records to modify, and write them at the end of the block if changed. Holds the file's lock."""
+        """Yield the records to modify, and write them at the end of the block if changed. One caller at a time, of all
+        programs. Blocks: call it in a thread."""
         with locked(self._path.with_suffix(".lock")):
             before = self.read()
             records = dict(before)
@@ -112,29 +69,36 @@ class RecordFile(Generic[R]):
                 sync_folder(self._path.parent)
 
     async def current(self, *, exactly: bool = False) -> None:
-        """The file is read again as soon as it changes."""
+        """Wait until `read` returns, without blocking, what is stored now, or was at most two seconds ago unless `exactly`.
+
+        Raises `Unavailable` after a while.
+        """
 
 
-class FileRecords:
-    """One file for each collection and each secret. Implements `Records`."""
+class Records:
+    """Collections of records and shared secrets: one file of the data folder for each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def collection(self, name: str, kind: type[R]) -> Collection[R]:
-        return RecordFile(self._folder / f"{name}.json", kind)
+        """The collection with this name, which may be empty."""
+        return Collection(self._folder / f"{name}.json", kind)
 
     def of_run(self, run_id: str, folder: Path, name: str, kind: type[R]) -> Collection[R]:
-        return RecordFile(folder / f"{name}.json", kind)
+        """A collection that ends with its run. `folder` is the run's on this machine."""
+        return Collection(folder / f"{name}.json", kind)
 
     def secret(self, name: str) -> str:
+        """A secret of 256 bits, the same for every server. Created if missing. Blocks."""
         return stored_secret(self._folder / name)
 
     def known_secret(self, name: str) -> str | None:
+        """The secret, if there is one. Blocks."""
         return found_secret(self._folder / name)
 
     async def current(self, *, exactly: bool = False) -> None:
-        """A file is read again as soon as it changes."""
+        """As `Collection.current`, for the collections that admit requests."""
 
 
 def fresh_secret() -> str:

@@ -136,7 +136,10 @@ class AskTool:
         params = given if isinstance(given, dict) else {}
         if "id" not in message:
             if message["method"] == "notifications/cancelled":
-                self._forget(params.get("requestId"))
+                # The engine does not wait for this call any more.
+                for held in [each for each in self._held if each.request_id == params.get("requestId")]:
+                    self._held.remove(held)
+                    held.link.close()
             return
         if message["method"] == "tools/call" and params.get("name") == TOOL:
             self._call(message["id"], params)
@@ -182,12 +185,6 @@ class AskTool:
         except OSError:
             pass
         held.link.close()
-
-    def _forget(self, request_id: Any) -> None:
-        """The engine does not wait for this call any more."""
-        for held in [each for each in self._held if each.request_id == request_id]:
-            self._held.remove(held)
-            held.link.close()
 
     def _beat(self) -> None:
         """Report progress, without which some engines give up a call."""

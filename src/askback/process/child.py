@@ -120,37 +120,39 @@ def starting(request: SpawnRequest) -> Iterator[Streams]:
             streams.hand_over()
 
 
-class ProcessHandle(Protocol):
+class ProcessHandle:
     """A spawner's handle on one program and its descendants."""
 
     identity: ProcessIdentity
-    exit: asyncio.Future[int]
+    keeper_lost = False
+    """Whether the program was ended because its keeper was killed or the lease was over, not by itself or by us."""
+    expired = False
+    """Whether it was lost because the lease was over."""
+    breach: Breach | None = None
+    """The limit for which it was killed with all its descendants."""
+
+    def __init__(self) -> None:
+        self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @property
     def gone(self) -> bool:
         """Whether the whole tree has ended, as far as the spawner knows."""
+        raise NotImplementedError
 
-    @property
-    def keeper_lost(self) -> bool:
-        """Whether the program was ended because its keeper was killed or the lease was over, not by itself or by us."""
-
-    @property
-    def expired(self) -> bool:
-        """Whether it was lost because the lease was over."""
-
-    @property
-    def breach(self) -> Breach | None:
-        """The limit for which it was killed with all its descendants."""
-
-    async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool: ...
+    async def end(self, mark: str, *, grace_sec: float, lock: Path | None) -> bool:
+        """End the whole tree. True if all of it has ended."""
+        raise NotImplementedError
 
     async def freeze(self) -> bool:
         """Suspend the whole tree. False if that is not possible; then nothing is suspended."""
+        return False
 
     async def thaw(self) -> bool:
         """Continue the tree. True if it was suspended all the time since `freeze`."""
+        return False
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        pass
 
 
 class Child:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.child import Child, NotStarted, SpawnRequest, starting
+from askback.process.child import Child, NotStarted, ProcessHandle, SpawnRequest, starting
 from askback.process.isolation import Enforcement, Isolation, IsolationLevel, not_enforced
 from askback.process.streams import Streams
 
@@ -64,16 +64,12 @@ def _popen(request: SpawnRequest, streams: Streams) -> subprocess.Popen[bytes]:
     )
 
 
-class _DirectHandle:
-    """A child of this process."""
-
-    keeper_lost = False
-    expired = False
-    breach = None
+class _DirectHandle(ProcessHandle):
+    """A child of this process. Nobody knows all its descendants, so it is never suspended."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__()
         self._process = process
-        self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.identity = tree.identity(process.pid) or ProcessIdentity(
             pid=process.pid, start_ticks=0, boot_id=tree.boot_id()
         )
@@ -95,16 +91,6 @@ class _DirectHandle:
         if gone:
             await asyncio.shield(self.exit)
         return gone
-
-    async def freeze(self) -> bool:
-        """Without a process table, nobody knows whether all of them are suspended."""
-        return False
-
-    async def thaw(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Nothing to close."""
 
     def _watch(self) -> None:
         """By a pidfd: a descendant may keep the pipes open long after the child has exited."""

@@ -19,12 +19,12 @@ _PIPE = 1 << 20
 _SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008
 
 
+@dataclass(slots=True)
 class Streams:
-    def __init__(self, stdin: int | None, stdout: int, stderr: int, theirs: tuple[int, int, int]) -> None:
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
-        self.theirs = theirs
+    stdin: int | None
+    stdout: int
+    stderr: int
+    theirs: tuple[int, int, int]
 
     @classmethod
     def open(cls, stdin: bytes | None) -> Self:

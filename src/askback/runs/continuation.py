@@ -7,10 +7,9 @@ turn of the source may still start, or its files may be removed, while they are 
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from askback.background.pools import Checkpoint, Pool
 from askback.core import lifecycle
@@ -41,31 +40,16 @@ class Continuable:
     questions: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
     """Checks what a new run continues, and copies it."""
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        workspaces: Workspaces,
-        pool: Pool,
-        engines: Engines,
-        drop_warm: Callable[[str], Awaitable[None]],
-        archives: RunArchives | None = None,
-    ) -> None:
-        self._archives = archives
-        self._store = store
-        self._workspaces = workspaces
-        self._pool = pool
-        self._drop_warm = drop_warm
-        self._engines = engines
-
-    def reading(self, store: RunStore) -> Self:
-        """The same on another view of the store."""
-        made = copy.copy(self)
-        made._store = store
-        return made
+    store: RunStore
+    workspaces: Workspaces
+    pool: Pool
+    engines: Engines
+    drop_warm: Callable[[str], Awaitable[None]]
+    archives: RunArchives | None = None
 
     async def source(self, origin: Origin, engine: str | None = None, *, answered: bool = False) -> Run:
         """The run that is continued, on this engine if one is named. `answered`: with an answer to its question.
@@ -74,7 +58,7 @@ class Continuation:
         """
         if problems := _incomplete(origin, answered=answered):
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", problems)
-        source = await self._store.get(origin.run_id)
+        source = await self.store.get(origin.run_id)
         if not _is_still(source):
             raise _busy(source)
         if origin.session:
@@ -87,7 +71,7 @@ class Continuation:
             raise Invalid(RefusalCode.ENGINE_UNSUITABLE, message)
         if source.handle is None:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no session to continue")
-        if not self._engines.choose(source.engine).moves_sessions:
+        if not self.engines.choose(source.engine).moves_sessions:
             message = (
                 f"a session of engine '{source.engine}' cannot be continued by another run; copy its files instead"
             )
@@ -95,7 +79,7 @@ class Continuation:
         if source.env_names:
             message = f"the session of run {source.id} may contain secret variables; copy its files instead"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
-        asked = await self._store.interactions(source.id)
+        asked = await self.store.interactions(source.id)
         earlier = asked if origin.at is None else asked[: asked.index(_question(asked, origin))]
         if any(each.asks_secrets and each.answered_by for each in earlier):
             # Secret answers are erased at the end of a run, so the new run could not mask them.
@@ -104,14 +88,14 @@ class Continuation:
 
     async def continuable(self, run: Run) -> Continuable:
         """What a new run could take over of this one's session. Only its request says for certain."""
-        engine = self._engines.get(run.engine)
+        engine = self.engines.get(run.engine)
         portable = engine is not None and engine.moves_sessions
         if not _is_still(run) or run.handle is None or run.env_names or not portable:
             return Continuable()
         points = await self._fork_points(run)
         if points is None:
             return Continuable()
-        asked, questions = await self._store.interactions(run.id), []
+        asked, questions = await self.store.interactions(run.id), []
         for each in asked:
             in_session = each.attempt_number >= run.handle.created_at_turn
             saved = each.attempt_number == run.attempt_number or each.attempt_number + 1 in points
@@ -123,10 +107,10 @@ class Continuation:
 
     async def _fork_points(self, run: Run) -> Collection[int] | None:
         """The turns before which the session was saved; None if the run has no files."""
-        workspace = self._workspaces.of(run.id)
-        if await self._pool.run(lambda: workspace.started):
-            return await self._pool.run(workspace.fork_points)
-        if self._archives is None or run.kept is None:
+        workspace = self.workspaces.of(run.id)
+        if await self.pool.run(lambda: workspace.started):
+            return await self.pool.run(workspace.fork_points)
+        if self.archives is None or run.kept is None:
             return None
         # They are in the archive, with the newest questions.
         return range(run.attempt_number - workspace.most_fork_points + 1, run.attempt_number + 1)
@@ -138,7 +122,7 @@ class Continuation:
             problems.append(f"skill: a fork runs the skill of its source, '{source.skill.id}'")
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"run {source.id} cannot be forked like this", problems)
-        asked = await self._store.interactions(source.id)
+        asked = await self.store.interactions(source.id)
         question = _question(asked, origin)
         forked = run.evolve(
             interaction_ids=tuple(each.interaction_id for each in asked[: asked.index(question)]),
@@ -153,7 +137,7 @@ class Continuation:
         used, after = source.usage_before or Usage(), 0
         begun = 0 if source.handle is None else source.handle.created_at_turn
         while True:
-            page = await self._store.events(source.id, after)
+            page = await self.store.events(source.id, after)
             for event in page:
                 if event.type is EventType.USAGE and begun <= event.data["attempt_number"] <= question.attempt_number:
                     used += Usage(**{name: event.data[name] for name in _COUNTS})
@@ -177,7 +161,7 @@ class Continuation:
             before = await self._turn_after(source, origin)
             await self._drop_process(source)
             await self.fetch(source)
-            await self._pool.run_abandonable(
+            await self.pool.run_abandonable(
                 lambda checkpoint: self._copy(source, origin, before, run, limits, checkpoint)
             )
         except SourceChanged:
@@ -191,7 +175,7 @@ class Continuation:
                 raise
             message = f"the disk is full; the files of run {source.id} were not copied"
             raise Unavailable(RefusalCode.DISK_FULL, message) from error
-        now = await self._store.get(source.id)
+        now = await self.store.get(source.id)
         if now.epoch != source.epoch or now.state is RunState.RUNNING:
             message = (
                 f"run {source.id} was continued while it was copied; try again when it is over or waits for an answer"
@@ -200,10 +184,10 @@ class Continuation:
 
     async def fetch(self, source: Run) -> None:
         """The files of the source may be on another machine."""
-        if self._archives is None:
+        if self.archives is None:
             return
         try:
-            fetched = await self._archives.fetch(source)
+            fetched = await self.archives.fetch(source)
         except ArchiveMissing as problem:
             raise Conflict(RefusalCode.STATE_UNSUITABLE, f"run {source.id} has no files: {problem}") from None
         if not fetched:
@@ -215,8 +199,8 @@ class Continuation:
         Raises `Conflict` if another program has it.
         """
         for _ in range(_TRIES):
-            await self._drop_warm(source.id)
-            if not await asyncio.to_thread(_has_process, source, self._workspaces.of(source.id)):
+            await self.drop_warm(source.id)
+            if not await asyncio.to_thread(_has_process, source, self.workspaces.of(source.id)):
                 return
             await asyncio.sleep(_TRY_SEC)
         raise _busy(source)
@@ -225,7 +209,7 @@ class Continuation:
         """The turn that followed the question of a fork. None: the session is still as it was."""
         if origin.at is None:
             return None
-        question = _question(await self._store.interactions(source.id), origin)
+        question = _question(await self.store.interactions(source.id), origin)
         if source.handle is not None and source.handle.created_at_turn > question.attempt_number:
             message = f"question {origin.at!r} of run {source.id} was asked in a session that was lost since"
             raise Conflict(RefusalCode.STATE_UNSUITABLE, message)
@@ -235,12 +219,12 @@ class Continuation:
         self, source_run: Run, origin: Origin, before: int | None, run: Run, limits: CopyLimits, checkpoint: Checkpoint
     ) -> None:
         """`before`: copy the session as it was before that turn."""
-        source, target = self._workspaces.of(source_run.id), self._workspaces.of(run.id)
+        source, target = self.workspaces.of(source_run.id), self.workspaces.of(run.id)
         _check_complete(origin, source.started)
         target.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         copying = TreeCopy(target.root, limits, checkpoint)
         if origin.files is not None:
-            target.copy_files(source, origin.files, copying, self._engines.config_names)
+            target.copy_files(source, origin.files, copying, self.engines.config_names)
         if origin.session and before is None:
             target.copy_home(source, copying)
         elif before is not None:
@@ -252,7 +236,7 @@ class Continuation:
             self._move_session(run.engine, target, *moved)
 
     def _move_session(self, engine_name: str, target: Workspace, old_cwd: str, new_cwd: str) -> None:
-        engine = self._engines[engine_name]
+        engine = self.engines[engine_name]
         move = engine.move_session(old_cwd, new_cwd)
         for old_name, new_name in move.renamed.items():
             target.rename_in_home(old_name, new_name)

@@ -239,20 +239,15 @@ class AnswerLinks:
             pending = (await self.store.get(run.id)).pending_interaction
             if asked is None or pending is None or pending.interaction_id != asked.interaction_id:
                 return None
-            # After the deadline it still tells how the question ended.
-            expires_at = _whole_second((run.wait_deadline_at or asked.asked_at + _LONGEST) + AFTERWARDS)
+            # After the deadline it still tells how the question ended. A link contains whole seconds: rounded up.
+            ends_at = (run.wait_deadline_at or asked.asked_at + _LONGEST) + AFTERWARDS
+            expires_at = ends_at + timedelta(microseconds=-ends_at.microsecond % 1_000_000)
             link = Link(run_id=run.id, interaction_id=asked.interaction_id, expires_at=expires_at)
             text = await asyncio.to_thread(self.links.make_for, link, recipient)
         except (AskbackError, OSError) as error:
             log.warning("a notification of run %s has no link: %s", run.id, error)
             return None
         return None if text is None else self.public_url + ANSWER_PAGE + text
-
-
-def _whole_second(moment: datetime) -> datetime:
-    """Rounded up: a link contains whole seconds, and must not end before its question."""
-    whole = moment.replace(microsecond=0)
-    return whole if whole == moment else whole + timedelta(seconds=1)
 
 
 def _digest(text: str) -> str:

@@ -41,7 +41,12 @@ class RunEvents:
             with tail.reader.followed() as news:
                 over = (await self._store.get(run_id)).state.final
                 while True:
-                    while page := await self._history(run_id, after):
+                    while True:
+                        # Followers take turns, one page of history each.
+                        async with self._history_reads:
+                            page = await self._store.events(run_id, after, PAGE, PAGE_BYTES)
+                        if not page:
+                            break
                         yield page
                         after = page[-1].seq
                         tail.add(page)
@@ -58,11 +63,6 @@ class RunEvents:
         finally:
             if not tail.reader.followers:
                 self._tails.pop(run_id, None)
-
-    async def _history(self, run_id: str, after: int) -> EventPage:
-        """Read the next page. Followers take turns, one page each."""
-        async with self._history_reads:
-            return await self._store.events(run_id, after, PAGE, PAGE_BYTES)
 
 
 class _Tail:

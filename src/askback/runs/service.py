@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from askback.background.pools import Checkpoint, Pools
-from askback.catalog.engines import EngineCatalog
-from askback.cluster.instances import Instances
+import msgspec
+
+from askback.background.pools import Checkpoint
 from askback.cluster.recovery import Recovery
 from askback.core.access import Action, AuditEntry, audit_entry
 from askback.core.actors import ASKBACK, Actor
@@ -35,15 +35,12 @@ from askback.runs.continuation import Continuable
 from askback.runs.deletion import Deletion
 from askback.runs.following import Inbox, InboxPage, RunChanges, RunVersions, read_inbox
 from askback.runs.run_events import HISTORY_READS, RunEvents
-from askback.runs.secrets import RunSecrets
 from askback.runs.submission import Submission, Submissions, check_answer
-from askback.skills.library import Library
 from askback.skills.templates import masked
 from askback.store.base import move
 from askback.store.pages import InboxFilter, RunStats, StaleWrite
-from askback.store.visible import RunStore, VisibleStore, visible
+from askback.store.visible import VisibleStore, visible
 from askback.text.diff import Diff, diff
-from askback.workspace.archives import RunArchives
 from askback.workspace.artifacts import (
     MAX_LISTED,
     MAX_NAMES,
@@ -59,7 +56,6 @@ from askback.workspace.run_objects import FilesElsewhere
 from askback.workspace.turn_artifacts import TurnArtifacts, artifacts_of, has_artifacts_of
 from askback.workspace.versions import ArtifactView, Version, with_turns
 from askback.workspace.workdir_record import WorkdirRecord
-from askback.workspace.workspaces import Workspaces
 
 _BACKGROUND_MESSAGES, _BACKGROUND_QUESTIONS, _BACKGROUND_FILES = 3, 20, 100
 _MESSAGE_CHARACTERS = 8_000
@@ -98,43 +94,21 @@ class Service:
     """`store` is for reading runs, questions and events; every change goes through a method of this class."""
 
     def __init__(
-        self,
-        *,
-        store: RunStore,
-        library: Library,
-        engines: EngineCatalog,
-        workspaces: Workspaces,
-        owner: Callable[[], str],
-        instances: Instances,
-        recovery: Recovery,
-        deletion: Deletion,
-        queue: QueueReasons,
-        drop_warm: Callable[[str], Awaitable[None]],
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
-        pools: Pools,
-        submissions: Submissions,
-        archives: RunArchives | None = None,
+        self, *, submissions: Submissions, recovery: Recovery, deletion: Deletion, queue: QueueReasons
     ) -> None:
-        self._archives = archives
-        self.skills = library
-        self.engines = engines
-        self._workspaces = workspaces
-        self._owner = owner
-        self._instances = instances
+        of = submissions
+        self.skills, self.engines, self.pools, self.secrets = of.library, of.engines, of.pools, of.secrets
+        self._workspaces, self._archives = of.workspaces, of.archives
+        self._owner, self._clock, self._new_id = of.owner, of.clock, of.new_id
+        self._drop_warm = of.continuation.drop_warm
         self._recovery = recovery
         self._queue = queue
-        self._drop_warm = drop_warm
-        self._clock = clock
-        self._new_id = new_id
-        self.pools = pools
-        self.secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, archives=archives)
         self._history_reads = asyncio.Semaphore(HISTORY_READS)
-        self._bind(store, submissions, deletion)
+        self._bind(submissions, deletion)
 
-    def _bind(self, store: RunStore, submissions: Submissions, deletion: Deletion) -> None:
+    def _bind(self, submissions: Submissions, deletion: Deletion) -> None:
         """Everything that reads runs, on one view of the store."""
-        self.store = store
+        self.store = store = submissions.store
         self._submissions = submissions
         self._deletion = deletion
         self._run_events = RunEvents(store, self._history_reads)
@@ -152,7 +126,7 @@ class Service:
         if view is None:
             view = copy.copy(self)
             store = visible(self.store, labels)
-            view._bind(store, self._submissions.reading(store), self._deletion.reading(store))
+            view._bind(self._submissions.reading(store), replace(self._deletion, store=store))
             self._views[key] = view
         self._views.move_to_end(key)
         while len(self._views) > _MAX_VIEWS:
@@ -170,7 +144,7 @@ class Service:
     @property
     def workdirs(self) -> tuple[str, ...]:
         """The folders of this machine that the settings allow runs to work in. None for a restricted caller."""
-        return () if isinstance(self.store, VisibleStore) else self._submissions.workdirs
+        return () if isinstance(self.store, VisibleStore) else self._submissions.workdirs.allowed
 
     # Answering and ending.
 
@@ -214,7 +188,9 @@ class Service:
 
     async def _lost_if_owner_died(self, run: Run) -> Run:
         """The run, or what it becomes if the program that holds its resident process has died."""
-        if not (run.sticky and run.pending_interaction and run.worker) or await self._instances.alive({run.worker}):
+        if not (run.sticky and run.pending_interaction and run.worker) or await self._recovery.instances.alive(
+            {run.worker}
+        ):
             return run
         run = await self._recovery.restart(run)
         if run.pending_interaction is not None:
@@ -286,7 +262,7 @@ class Service:
     async def take_over(self, run_id: str) -> Run:
         """Execute the run in this program if its owner has died, also in the middle of a turn."""
         run = await self.store.get(run_id)
-        if run.owner != self._owner() and await self._instances.alive({run.owner}):
+        if run.owner != self._owner() and await self._recovery.instances.alive({run.owner}):
             raise Conflict(
                 RefusalCode.RUN_HELD,
                 f"run {run.id} belongs to another askback that is running; answer it there, or with `askback reply {run.id}`",
@@ -298,7 +274,7 @@ class Service:
         """Whether another program executes the run: one that is running, or any server."""
         if run.owner in (self._owner(), SHARED):
             return run.owner != self._owner()
-        return bool(await self._instances.alive({run.owner}))
+        return bool(await self._recovery.instances.alive({run.owner}))
 
     # Reading.
 
@@ -383,7 +359,8 @@ class Service:
         if not page.items or (shown := await self._shown_names(run, view)) is None:
             return page
         # In a thread: there can be a million characters to search.
-        named = await self.pools.files.run(lambda: [replace(each, path=shown(each.path)) for each in page.items])
+        with_name = msgspec.structs.replace
+        named = await self.pools.files.run(lambda: [with_name(each, path=shown(each.path)) for each in page.items])
         return replace(page, items=named)
 
     async def _shown_names(self, run: Run, view: ArtifactView) -> Callable[[str], str] | None:

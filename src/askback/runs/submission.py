@@ -5,13 +5,12 @@ Nothing here executes a run, and nothing changes one that exists.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from askback.background.pools import Pools
 from askback.catalog.engines import EngineCatalog
@@ -123,78 +122,53 @@ class Prewarmed(Protocol):
         """No run has this id after all. `untouched`: nothing was written to its folder."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submissions:
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        library: Library,
-        engines: EngineCatalog,
-        workspaces: Workspaces,
-        continuation: Continuation,
-        pools: Pools,
-        owner: Callable[[], str],
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
-        private_webhooks: bool,
-        workdirs: Workdirs,
-        prewarmed: Prewarmed,
-        archives: RunArchives | None = None,
-        longest_turn_sec: float = 0,
-    ) -> None:
-        self._store = store
-        self._library = library
-        self._engines = engines
-        self._workspaces = workspaces
-        self._continuation = continuation
-        self._pools = pools
-        self._owner = owner
-        self._clock = clock
-        self._new_id = new_id
-        self._private_webhooks = private_webhooks
-        self._longest_turn_sec = longest_turn_sec
-        self._workdirs = workdirs
-        self._prewarmed = prewarmed
-        self._archives = archives
-        self._secrets = RunSecrets(library=library, workspaces=workspaces, pools=pools, archives=archives)
+    store: RunStore
+    library: Library
+    engines: EngineCatalog
+    workspaces: Workspaces
+    continuation: Continuation
+    pools: Pools
+    owner: Callable[[], str]
+    clock: Callable[[], datetime]
+    new_id: Callable[[], str]
+    private_webhooks: bool
+    workdirs: Workdirs
+    prewarmed: Prewarmed
+    secrets: RunSecrets
+    archives: RunArchives | None = None
+    longest_turn_sec: float = 0
 
-    def reading(self, store: RunStore) -> Self:
+    def reading(self, store: RunStore) -> Submissions:
         """The same on another view of the store."""
-        made = copy.copy(self)
-        made._store = store
-        made._continuation = self._continuation.reading(store)
-        return made
-
-    @property
-    def workdirs(self) -> tuple[str, ...]:
-        """The folders of this machine that the settings allow runs to work in."""
-        return self._workdirs.allowed
+        return replace(self, store=store, continuation=replace(self.continuation, store=store))
 
     async def submit(self, wanted: Submission) -> Run:
         """Validate everything that can be validated, then store a queued run."""
-        run_id = self._new_id()
+        run_id = self.new_id()
         if wanted.archive is None:
             return await self._submit(run_id, await self._package(wanted), wanted)
         try:
             run = await self._submit(run_id, await self._unpacked(run_id, wanted.archive), wanted)
         except (AskbackError, OSError):
             # Not if the request was canceled: its run may have been stored. What is left is swept.
-            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
+            await self.pools.files.run(self.workspaces.withdraw, run_id, admitted=True)
             raise
         if run.id != run_id:
-            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
+            await self.pools.files.run(self.workspaces.withdraw, run_id, admitted=True)
         return run
 
     async def continuable(self, run: Run) -> Continuable:
-        return await self._continuation.continuable(run)
+        return await self.continuation.continuable(run)
 
     async def _unpacked(self, run_id: str, archive: Path) -> SkillPackage:
         """The skill of a zip, checked like one that is installed, in the folder of its run."""
-        folder = self._workspaces.of(run_id).package
-        package = await self._pools.skills.run_abandonable(
-            lambda checkpoint: self._library.unpack(archive, folder, checkpoint)
+        folder = self.workspaces.of(run_id).package
+        package = await self.pools.skills.run_abandonable(
+            lambda checkpoint: self.library.unpack(archive, folder, checkpoint)
         )
-        await self._pools.skills.run(self._library.store_unpacked, package, uploaded_package_key(run_id), admitted=True)
+        await self.pools.skills.run(self.library.store_unpacked, package, uploaded_package_key(run_id), admitted=True)
         return package
 
     async def _submit(self, run_id: str, package: SkillPackage, wanted: Submission) -> Run:
@@ -202,7 +176,7 @@ class Submissions:
         source = None
         if origin is not None:
             answered = wanted.answer is not None
-            source = await self._continuation.source(origin, wanted.engine, answered=answered)
+            source = await self.continuation.source(origin, wanted.engine, answered=answered)
         run = await self._run(run_id, package, wanted, source)
         data: dict[str, Json] = {
             "skill": package.id,
@@ -215,15 +189,15 @@ class Submissions:
         if run.labels:
             data["labels"] = run.labels
         if source is None or origin is None:
-            reserved = self._prewarmed.reserve(run)
+            reserved = self.prewarmed.reserve(run)
             run = run if reserved is None else run.evolve(id=reserved)
             return await self._create(lifecycle.create(run, data), wanted, None, reserved=reserved is not None)
         data["from_run"] = asdict(origin)
-        run = self._continuation.continued(run, origin, source)
+        run = self.continuation.continued(run, origin, source)
         if origin.at is None:
             decision = lifecycle.create(run, data)
         else:
-            decision = await self._continuation.fork(run, data, origin, source)
+            decision = await self.continuation.fork(run, data, origin, source)
             decision = await self._answered(decision, wanted.answer, wanted.by)
         return await self._create(decision, wanted, source)
 
@@ -232,22 +206,22 @@ class Submissions:
         name = wanted.engine
         if name is None and source and wanted.origin and wanted.origin.session:
             name = source.engine
-        named = None if name is None else await self._engines.choose(package, name)
+        named = None if name is None else await self.engines.choose(package, name)
         inherited: tuple[str, ...] = ()
         if source is not None:
             if source.skill.uploaded:
-                await self._continuation.fetch(source)
-            inherited = await self._secrets.inherited(source, await self._store.request(source.id))
+                await self.continuation.fetch(source)
+            inherited = await self.secrets.inherited(source, await self.store.request(source.id))
         if is_large(wanted.input, wanted.parameter, wanted.options) or not package.checks_quickly():
-            checked = await self._pools.parsing.run(self._check, package, wanted, inherited)
+            checked = await self.pools.parsing.run(self._check, package, wanted, inherited)
         else:
             checked = self._check(package, wanted, inherited)
         mode, options, summary, secret_inputs = checked
-        engine = named or await self._engines.choose(package, None)
-        if wanted.env and (wrong := list(env_problems(wanted.env, await self._engines.env_words(engine)))):
+        engine = named or await self.engines.choose(package, None)
+        if wanted.env and (wrong := list(env_problems(wanted.env, await self.engines.env_words(engine)))):
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", wrong)
         workdir = await self._workdir(wanted, source)
-        now = self._clock()
+        now = self.clock()
         run = Run(
             id=run_id,
             state=RunState.QUEUED,
@@ -259,11 +233,11 @@ class Submissions:
             ),
             engine=engine.name,
             mode=mode,
-            profile=await self._engines.profile(engine, mode, options),
+            profile=await self.engines.profile(engine, mode, options),
             options=options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
-            owner=self._owner(),
+            owner=self.owner(),
             created_by=wanted.created_by,
             summary=summary,
             labels=_labels(wanted, source),
@@ -277,7 +251,7 @@ class Submissions:
             updated_at=now,
         )
         named_effort = wanted.options.get("effort") is not None
-        warning = await self._engines.ignored_effort(run, required=named_effort)
+        warning = await self.engines.ignored_effort(run, required=named_effort)
         return run if warning is None else run.evolve(warnings=(warning,))
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
@@ -286,8 +260,8 @@ class Submissions:
             message = "a token that is restricted to labels cannot use a workdir: runs with other labels may work there"
             raise Forbidden(RefusalCode.SCOPE_MISSING, message)
         if wanted.workdir is not None:
-            workdir = await self._pools.files.run(
-                lambda: self._workdirs.admit(wanted.workdir or "", by_user=wanted.by_path)
+            workdir = await self.pools.files.run(
+                lambda: self.workdirs.admit(wanted.workdir or "", by_user=wanted.by_path)
             )
         if source is not None and wanted.origin is not None:
             check_workdir(workdir, wanted.origin, source)
@@ -297,19 +271,19 @@ class Submissions:
         """A run that starts with a question and its answer, if there is one."""
         if answer is None or asking.asked is None:
             return asking
-        await check_answer(self._pools, asking.asked, answer)
+        await check_answer(self.pools, asking.asked, answer)
         at, asked = asking.run.created_at, asking.asked
-        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self._owner(), by=by.plain, at=at)
+        replied = Replied(interaction_id=asked.interaction_id, response=answer, owner=self.owner(), by=by.plain, at=at)
         decision = lifecycle.decide(asking.run, replied)
         assert isinstance(decision, Decision)
         return replace(decision, events=(*asking.events, *decision.events), asked=asked)
 
     async def _package(self, wanted: Submission) -> SkillPackage:
         """Reading and copying a package may take a while, so a thread does it."""
-        library = self._library
+        library = self.library
         package = library.find_cached(wanted.skill, paths=wanted.by_path)
         if package is None:
-            package = await self._pools.skills.run(
+            package = await self.pools.skills.run(
                 lambda: library.store(library.find(wanted.skill, paths=wanted.by_path))
             )
         return package
@@ -334,13 +308,13 @@ class Submissions:
         )
         problems += tuple(label_problems(wanted.labels or {}))
         for place, webhook in enumerate(wanted.webhooks):
-            problems += tuple(webhook_problems(webhook, "webhooks", place, allow_private=self._private_webhooks))
+            problems += tuple(webhook_problems(webhook, "webhooks", place, allow_private=self.private_webhooks))
             if message := _ONLY_IN_SETTINGS.get(webhook.kind, ""):
                 problems += (FieldProblem.at(("webhooks", place, "kind"), message),)
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = names_of_secrets(given, package.input_schema, inherited)
-        merged = merge_options(package.options, options, longest_turn_sec=self._longest_turn_sec)
+        merged = merge_options(package.options, options, longest_turn_sec=self.longest_turn_sec)
         summary = summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets)
         # A large input would be read and sent with every look at the run.
         return mode, merged, summary, None if is_large(given) else secrets
@@ -352,16 +326,16 @@ class Submissions:
         run_id = decision.run.id
         try:
             if source is not None and wanted.origin is not None:
-                limits = self._engines.copy_limits(decision.run.engine)
-                await self._continuation.copy(source, wanted.origin, decision.run, limits)
+                limits = self.engines.copy_limits(decision.run.engine)
+                await self.continuation.copy(source, wanted.origin, decision.run, limits)
             request = await self._stage(run_id, wanted)
             if source is not None:
                 decision = await self._archive(decision)
             if wanted.starts_with_files:
-                await self._pools.files.run(self._workspaces.sync, run_id)
+                await self.pools.files.run(self.workspaces.sync, run_id)
             audit = audit_entry(wanted.by, Action.RUN_SUBMIT, decision.run.created_at, run_id=run_id)
             decision = replace(decision, audit=audit)
-            run = await self._store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
+            run = await self.store.create(decision, request, wanted.key, wanted.webhooks, wanted.max_open)
         except (AskbackError, OSError):
             await self._withdraw(run_id, wanted, reserved=reserved)
             raise
@@ -369,38 +343,38 @@ class Submissions:
         if run.id == run_id and (has_files or wanted.archive is not None):
             # The sweep repeats what fails here.
             with suppress(OSError, Unavailable):
-                await self._pools.files.run(self._workspaces.of(run_id).record_database, admitted=True)
+                await self.pools.files.run(self.workspaces.of(run_id).record_database, admitted=True)
         if run.id != run_id and has_files:
             await self._withdraw(run_id, wanted, reserved=reserved)
         return run
 
     async def _archive(self, decision: Decision) -> Decision:
         """The first turn may start on another machine, which needs the copies."""
-        if self._archives is None:
+        if self.archives is None:
             return decision
         try:
-            kept = await self._archives.save(decision.run, (), over=False, alive=False)
+            kept = await self.archives.save(decision.run, (), over=False, alive=False)
         except NotArchived as problem:
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot continue another one", [str(problem)]) from None
         return replace(decision, run=decision.run.evolve(kept=kept))
 
     async def _withdraw(self, run_id: str, wanted: Submission, *, reserved: bool) -> None:
         if reserved:
-            await self._prewarmed.release(run_id, untouched=not wanted.files)
-            await self._pools.files.run(self._workspaces.withdraw_stored, run_id, admitted=True)
+            await self.prewarmed.release(run_id, untouched=not wanted.files)
+            await self.pools.files.run(self.workspaces.withdraw_stored, run_id, admitted=True)
         else:
-            await self._pools.files.run(self._workspaces.withdraw, run_id, admitted=True)
+            await self.pools.files.run(self.workspaces.withdraw, run_id, admitted=True)
 
     async def _stage(self, run_id: str, wanted: Submission) -> RunRequest:
         if wanted.origin is not None and wanted.origin.at is not None:
-            return await self._store.request(wanted.origin.run_id)
-        stage = self._workspaces.of(run_id).stage_input
-        staged = {key: await self._pools.files.run(stage, key, path) for key, path in wanted.files.items()}
+            return await self.store.request(wanted.origin.run_id)
+        stage = self.workspaces.of(run_id).stage_input
+        staged = {key: await self.pools.files.run(stage, key, path) for key, path in wanted.files.items()}
         env = None
         if wanted.env:
-            env = await self._pools.files.run(self._workspaces.of(run_id).seal_env, wanted.env)
-            if self._archives is not None:
-                await self._archives.save_pad(run_id)
+            env = await self.pools.files.run(self.workspaces.of(run_id).seal_env, wanted.env)
+            if self.archives is not None:
+                await self.archives.save_pad(run_id)
         return RunRequest(input={**wanted.input, **staged}, parameter=dict(wanted.parameter), env=env)
 
 

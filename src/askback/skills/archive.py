@@ -128,7 +128,14 @@ def _refuse_large_directory(path: Path, limits: ZipLimits) -> None:
 
 def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits, config_names: frozenset[str]) -> None:
     problems = [
-        f"{short(info.orig_filename)} {reason}" for info in entries if (reason := _invalid_entry(info, config_names))
+        f"{short(info.orig_filename)} {reason}"
+        for info in entries
+        # Both names: `zipfile` cuts one at a NUL and may take the other from an extra field.
+        if (
+            reason := _invalid_name(info.orig_filename, config_names)
+            or _invalid_name(info.filename, config_names)
+            or _invalid_type(info)
+        )
     ]
     problems = problems or _clashes(entries)
     if len(entries) > limits.entries:
@@ -141,14 +148,6 @@ def _refuse_names(path: Path, entries: list[zipfile.ZipInfo], limits: ZipLimits,
 
 def _too_large(limits: ZipLimits) -> str:
     return f"extracts to more than {limits.total_bytes // 2**20} MB"
-
-
-def _invalid_entry(info: zipfile.ZipInfo, config_names: frozenset[str]) -> str | None:
-    """Both names are checked: `zipfile` cuts one at a NUL and may take the other from an extra field."""
-    names = (info.orig_filename, info.filename)
-    return next((reason for name in names if (reason := _invalid_name(name, config_names))), None) or _invalid_type(
-        info
-    )
 
 
 def _invalid_name(name: str, config_names: frozenset[str]) -> str | None:

@@ -105,12 +105,3 @@ def short(value: Json, *, quoted: bool = True) -> str:
 def printable(text: str) -> str:
     """Control characters, and characters that hide or reorder text, become escapes."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def is_encodable(text: str) -> bool:
-    """False for text with a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

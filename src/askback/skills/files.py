@@ -17,6 +17,7 @@ from typing import Any
 
 from askback.core.interactions import Json
 from askback.fs.paths import open_regular
+from askback.fs.walk import FileState
 from askback.skills.diagnostics import Problem, error, short, warning
 from askback.text.json_text import refuse_constant
 
@@ -42,9 +43,7 @@ class Entry:
     path: Path
     executable: bool
     size: int
-    inode: int
-    modified_ns: int
-    changed_ns: int
+    state: FileState
 
 
 def refused(name: str, config_names: frozenset[str] = frozenset()) -> str | None:
@@ -89,19 +88,9 @@ def _walk(folder: Path, prefix: str, config_names: frozenset[str], problems: lis
         elif entry.is_dir(follow_symlinks=False):
             yield from _walk(Path(entry.path), f"{name}/", config_names, problems)
         else:
-            yield _entry(name, Path(entry.path), entry.stat(follow_symlinks=False))
-
-
-def _entry(name: str, path: Path, status: os.stat_result) -> Entry:
-    return Entry(
-        name=name,
-        path=path,
-        executable=bool(status.st_mode & 0o111),
-        size=status.st_size,
-        inode=status.st_ino,
-        modified_ns=status.st_mtime_ns,
-        changed_ns=status.st_ctime_ns,
-    )
+            status, path = entry.stat(follow_symlinks=False), Path(entry.path)
+            is_executable, state = bool(status.st_mode & 0o111), FileState.of(status)
+            yield Entry(name=name, path=path, executable=is_executable, size=status.st_size, state=state)
 
 
 def _problem_of(entry: os.DirEntry[str], name: str, config_names: frozenset[str]) -> Problem | None:
@@ -165,7 +154,7 @@ class Digests:
         now_ns = self._clock_ns()
         _, digest = contents_of(entries)
         # A file that was just written could change again within the same time stamp.
-        if all(entry.changed_ns < now_ns - _COARSEST_TICK_NS for entry in entries):
+        if all(entry.state.changed_ns < now_ns - _COARSEST_TICK_NS for entry in entries):
             self._known[folder] = entries, digest
         return digest
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from askback.skills.diagnostics import Problem, error, errors_of, is_encodable, short, unknown_name, warning
+from askback.skills.diagnostics import Problem, error, errors_of, short, unknown_name, warning
+from askback.text.json_text import is_encodable
 
 FILE = "SKILL.md"
 MAX_SKILL_BYTES = 1_000_000
@@ -156,7 +157,10 @@ def _value(node: yaml.Node, path: str, scalar: Scalar) -> Any:
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = _key(key_node)
+            if not isinstance(key_node, yaml.ScalarNode):
+                line = f"{FILE}: line {key_node.start_mark.line + 2}"
+                raise _Refused(error(line, "a key is not a string", "write `key: value`"))
+            key = str(key_node.value)
             inner = f"{path}.{key}" if path else key
             if key in result:
                 message = f"occurs twice (line {key_node.start_mark.line + 2})"
@@ -166,13 +170,6 @@ def _value(node: yaml.Node, path: str, scalar: Scalar) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [_value(item, path, scalar) for item in node.value]
     return scalar(node)
-
-
-def _key(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.value)
-    line = f"{FILE}: line {node.start_mark.line + 2}"
-    raise _Refused(error(line, "a key is not a string", "write `key: value`"))
 
 
 def _yaml_problem(fault: yaml.YAMLError) -> Problem:

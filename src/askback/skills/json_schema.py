@@ -15,9 +15,10 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from askback.core.errors import FieldCode, FieldProblem
 from askback.core.interactions import Json
 from askback.core.values import referenced
-from askback.skills.diagnostics import is_encodable, printable, problem_at, short, unknown_name
+from askback.skills.diagnostics import printable, problem_at, short, unknown_name
 from askback.skills.schema_work import MAX_LISTED, MAX_STEPS, SchemaWork, TooMuchWork
 from askback.text.formatting import cut
+from askback.text.json_text import is_encodable
 
 MAX_PROBLEMS = 50
 MAX_COUNTED = 1000
@@ -74,24 +75,17 @@ class Checker:
         if cost.listed > MAX_LISTED and not self._work.stops_at_first:
             return (problem_at(root, (), "does not match the schema; the value is too large to list its errors"),)
         whole = scanned.weight <= WHOLE_WEIGHT and cost.listed <= MAX_LISTED
-        errors = self._errors(value, whole=whole)
-        return _capped(tuple(dict.fromkeys(each.line(root) for each in errors)))
-
-    def _errors(self, value: Json, *, whole: bool) -> list[SchemaError]:
-        if whole:
-            errors = list(itertools.islice(self._validator.iter_errors(value), MAX_COUNTED))
-        else:
-            errors = [_first_error(self._validator, value)]
+        errors: list[ValidationError] = []
+        try:
+            if whole:
+                errors = list(itertools.islice(self._validator.iter_errors(value), MAX_COUNTED))
+            else:
+                self._validator.validate(value)
+        except ValidationError as first:
+            errors = [first]
         found = [each for error in errors for each in describe(error, value, self._document)]
-        return sorted(found, key=SchemaError.sort_key)
-
-
-def _first_error(validator: jsonschema_rs.Validator, value: Json) -> jsonschema_rs.ValidationError:
-    try:
-        validator.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        return error
-    raise AssertionError("the validator found an error and then none")
+        lines = (each.line(root) for each in sorted(found, key=SchemaError.sort_key))
+        return _capped(tuple(dict.fromkeys(lines)))
 
 
 def _capped(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
@@ -176,7 +170,15 @@ def compile_schema(document: Json, where: str) -> Checker:
     problems = (
         _capped(scan(document, where).problems)
         or _draft_problems(document, where)
-        or _capped(_reference_problems(document, where))
+        or _capped(
+            tuple(
+                problem_at(
+                    where, path, f"{target!r} points outside this document; put it under $defs and refer to #/$defs/…"
+                )
+                for path, target in _references(document, ())
+                if not target.startswith("#")
+            )
+        )
     )
     if problems:
         raise SchemaInvalid(*problems)
@@ -223,12 +225,6 @@ def _draft_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
     if jsonschema_rs.meta.is_valid(document):
         return ()
     return Checker({}, _validator({"$schema": named, "$ref": draft})).problems(document, where)
-
-
-def _reference_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
-    advice = "points outside this document; put it under $defs and refer to #/$defs/…"
-    outside = [(path, target) for path, target in _references(document, ()) if not target.startswith("#")]
-    return tuple(problem_at(where, path, f"{target!r} {advice}") for path, target in outside)
 
 
 def _references(node: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], str]]:

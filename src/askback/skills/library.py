@@ -33,8 +33,7 @@ from askback.skills.files import Digests, copy_files, list_files
 from askback.skills.front_matter import FILE, ID
 from askback.skills.package import SkillPackage, read_package
 from askback.skills.package_archives import PackageArchives, damaged, package_key
-from askback.skills.shelf import FileShelf, Shelf
-from askback.skills.shelf import InstalledVersion as InstalledVersion
+from askback.skills.shelf import InstalledVersion, Shelf
 from askback.text.formatting import nearest
 
 DEMO = Path(__file__).parent / "demo" / "trip-planner"
@@ -77,7 +76,7 @@ class Library:
         self._packages = root / "packages"
         self._disk = GroupSync(self._packages)
         self._skills = root / "skills"
-        self._shelf = shelf or FileShelf(self._skills)
+        self._shelf = shelf or Shelf(self._skills)
         self._skills_dirs = skills_dirs
         self._limits = limits or ZipLimits()
         self._config_names = config_names
@@ -107,7 +106,10 @@ class Library:
             folder = Path(fresh, "package")
             if not archives.fetch(package_key(digest), folder):
                 return
-            if read_package(folder, f"package {digest[:12]}", self._config_names).digest != digest:
+            found = None
+            with suppress(Invalid):
+                found = read_package(folder, None, self._config_names).digest
+            if found != digest:
                 raise damaged("its content is not that of its name")
             self._put(folder, digest)
         archives.record_stored(digest)
@@ -166,7 +168,11 @@ class Library:
 
     def _copy(self, folder: Path) -> str:
         """Copy, then read the copy: the folder may have changed since it was read."""
-        self._sweep()
+        # What killed programs left unfinished.
+        for left in self._packages.glob(f"{_UNFINISHED}*"):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _STALE_SEC:
+                    shutil.rmtree(left)
         fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages))
         try:
             copy_files(list_files(folder.resolve())[0], fresh)
@@ -187,13 +193,6 @@ class Library:
                     target.rename(Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._packages)) / "damaged")
                 fresh.rename(target)
         self._disk.sync(target)
-
-    def _sweep(self) -> None:
-        """Remove what killed programs left unfinished."""
-        for left in self._packages.glob(f"{_UNFINISHED}*"):
-            with suppress(OSError):
-                if time.time() - left.stat().st_mtime > _STALE_SEC:
-                    shutil.rmtree(left)
 
     # Installed skills by id.
 

@@ -84,6 +84,7 @@ class Manifest:
     unsupported_engines: tuple[str, ...] = ()
     max_attempt: int | None = None
     summary: str | None = None
+    """How to describe a run by its input, as a template."""
     ask_user_validation: Validation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -115,16 +116,10 @@ def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, 
     )
     if manifest.for_skill_runner:
         manifest = replace(manifest, field_uses=tuple(runner_uses(document, reading.unused)))
-    return manifest, (*reading.problems, *_unknown_keys(document, where))
-
-
-def _unknown_keys(document: Mapping[str, Any], where: str) -> list[Problem]:
-    problems = []
     for key in document:
-        place = f"{where}: {short(key, quoted=False)}"
         if key not in _KNOWN and key not in _OF_SKILL_RUNNER:
-            problems.append(warning(place, unknown_name(key, _ALL_KEYS)))
-    return problems
+            reading.problems.append(warning(f"{where}: {short(key, quoted=False)}", unknown_name(key, _ALL_KEYS)))
+    return manifest, tuple(reading.problems)
 
 
 class _Reading:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from askback.core.errors import FieldProblem, Invalid, RefusalCode, raise_if_temporary
-from askback.core.runs import Mode, Validation
+from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
 from askback.skills.diagnostics import Problem, error, errors_of, format_path, in_one_line, short, warning
 from askback.skills.files import MAX_JSON_BYTES, Entry, PackageFile, contents_of, list_files, read_bytes, read_json
 from askback.skills.front_matter import FILE, MAX_SKILL_BYTES, SkillText, read_skill_text
@@ -29,38 +28,24 @@ from askback.skills.schema_files import (
     with_files_as_paths,
 )
 from askback.skills.skill_runner import INPUT, OUTPUT, FieldUse, schema_uses
-from askback.skills.templates import PromptTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillPackage:
-    """What a run needs to know about its skill. `digest` identifies the exact content of `folder`."""
+class SkillPackage(Manifest):
+    """What a run needs to know about its skill: the manifest, the text and the files. `digest` identifies the exact content."""
 
     id: str
-    version: str | None
     name: str
     description: str
     body: str
-    execution_modes: tuple[Mode, ...]
-    engines: tuple[str, ...] | None
-    unsupported_engines: tuple[str, ...]
-    max_attempt: int | None
-    summary: str | None
-    """How to describe a run by its input, as a template."""
-    ask_user_validation: Validation | None
-    options: Mapping[str, Any]
     input_schema: dict[str, Any] | None
     parameter_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     folder: Path
     digest: str
     files: tuple[PackageFile, ...] = field(default=(), repr=False)
-    prompts: Mapping[str, PromptTemplate] = field(default_factory=dict)
-    """Templates for the first prompt, by engine; `common` is for all others."""
     names_files: bool = False
     """Whether its output names files, which must exist."""
-    field_uses: tuple[FieldUse, ...] = ()
-    """What the fields of Skill-Runner mean here, in a package that was written for it."""
     checkers: Mapping[str, Checker] = field(default_factory=dict, compare=False, repr=False)
     """The compiled schemas that the package has, by `input`, `parameter` and `output`."""
 
@@ -109,13 +94,6 @@ def _where(folder: Path, filename: Any) -> str:
     return folder.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Schemas:
-    documents: Mapping[str, dict[str, Any]]
-    checkers: Mapping[str, Checker]
-    field_uses: tuple[FieldUse, ...]
-
-
 class _Reading:
     """Reads one folder and collects its problems."""
 
@@ -124,6 +102,10 @@ class _Reading:
         self._config_names = config_names
         self._problems: list[Problem] = []
         self._files: dict[str, Entry] = {}
+        self._documents: dict[str, dict[str, Any]] = {}
+        self._checkers: dict[str, Checker] = {}
+        self._uses: list[FieldUse] = []
+        """Of the keywords for files in the schemas."""
 
     def read(self) -> tuple[SkillPackage | None, tuple[Problem, ...]]:
         if not self._folder.is_dir():
@@ -138,40 +120,31 @@ class _Reading:
         self._files = {entry.name: entry for entry in entries}
         text = self._skill_text()
         manifest = self._manifest(text)
-        schemas = self._schemas(manifest)
+        self._read_schemas(manifest)
         if errors_of(self._problems):
             return None, tuple(self._problems)
-        return self._package(text, manifest, schemas, entries), tuple(self._problems)
+        return self._package(text, manifest, entries), tuple(self._problems)
 
-    def _package(
-        self, text: SkillText, manifest: Manifest, schemas: _Schemas, entries: tuple[Entry, ...]
-    ) -> SkillPackage:
+    def _package(self, text: SkillText, manifest: Manifest, entries: tuple[Entry, ...]) -> SkillPackage:
         files, digest = contents_of(entries)
         validation = manifest.ask_user_validation
         defaults = {} if validation is None else {"ask_user_validation": validation}
+        own: dict[str, Any] = {each.name: getattr(manifest, each.name) for each in fields(Manifest)}
+        own |= {"id": manifest.id or text.name, "options": {**defaults, **manifest.options}}
+        own["field_uses"] = (*manifest.field_uses, *self._uses) if manifest.for_skill_runner else ()
         return SkillPackage(
-            id=manifest.id or text.name,
-            version=manifest.version,
+            **own,
             name=text.name,
             description=text.description,
             body=text.body,
-            execution_modes=manifest.execution_modes,
-            engines=manifest.engines,
-            unsupported_engines=manifest.unsupported_engines,
-            max_attempt=manifest.max_attempt,
-            summary=manifest.summary,
-            ask_user_validation=validation,
-            options={**defaults, **manifest.options},
-            input_schema=schemas.documents.get("input"),
-            parameter_schema=schemas.documents.get("parameter"),
-            output_schema=schemas.documents.get("output"),
+            input_schema=self._documents.get("input"),
+            parameter_schema=self._documents.get("parameter"),
+            output_schema=self._documents.get("output"),
             folder=self._folder,
             digest=digest,
             files=files,
-            prompts=manifest.prompts,
-            names_files=marks_files(schemas.documents.get("output")),
-            field_uses=(*manifest.field_uses, *schemas.field_uses) if manifest.for_skill_runner else (),
-            checkers=schemas.checkers,
+            names_files=marks_files(self._documents.get("output")),
+            checkers=self._checkers,
         )
 
     def _skill_text(self) -> SkillText:
@@ -222,10 +195,7 @@ class _Reading:
             message = f"there is no file {short(named)} in the package"
             self._problems.append(error(where, message, "write the schema there, or remove this line"))
 
-    def _schemas(self, manifest: Manifest) -> _Schemas:
-        documents: dict[str, dict[str, Any]] = {}
-        checkers: dict[str, Checker] = {}
-        uses: list[FieldUse] = []
+    def _read_schemas(self, manifest: Manifest) -> None:
         for key in SCHEMA_KEYS:
             place = str(PurePosixPath(manifest.schemas.get(key, f"assets/{key}.schema.json")))
             if place not in self._files:
@@ -236,12 +206,11 @@ class _Reading:
             schema, problems = _schema(key, place, document, files_by_default=manifest.for_skill_runner)
             self._problems.extend(problems)
             if schema is not None:
-                documents[key], checkers[key] = schema
+                self._documents[key], self._checkers[key] = schema
             if key == "output":
-                uses += schema_uses(OUTPUT, file_keywords(document))
+                self._uses += schema_uses(OUTPUT, file_keywords(document))
             elif key == "input":
-                uses += schema_uses(INPUT, input_keywords(document, documents.get(key)))
-        return _Schemas(documents=documents, checkers=checkers, field_uses=tuple(uses))
+                self._uses += schema_uses(INPUT, input_keywords(document, self._documents.get(key)))
 
 
 def _schema(
@@ -253,7 +222,11 @@ def _schema(
     try:
         checker = compile_schema(document, place)
     except SchemaInvalid as invalid:
-        return None, tuple(_schema_problem(place, each) for each in invalid.problems)
+        # The file, then the path in it.
+        inside = (format_path("", each.path[1:]).removeprefix(".") for each in invalid.problems)
+        places = (f"{place}: {path}" if path else place for path in inside)
+        fix = "see json-schema.org for the allowed values"
+        return None, tuple(error(at, each.message, fix) for at, each in zip(places, invalid.problems, strict=True))
     if key == "output":
         return (document, checker), type_problems(place, document)
     types = document.get("type", "object")
@@ -267,10 +240,3 @@ def _schema(
     marked = with_default_files(document, by_default=files_by_default)
     paths = with_files_as_paths(marked)
     return (marked, checker if paths is document else compile_schema(paths, place)), problems
-
-
-def _schema_problem(place: str, problem: FieldProblem) -> Problem:
-    """The file, then the path in it."""
-    path = format_path("", problem.path[1:]).removeprefix(".")
-    where = f"{place}: {path}" if path else place
-    return error(where, problem.message, "see json-schema.org for the allowed values")

@@ -6,23 +6,23 @@ runs/RUN/package.tar.zst     the package that was uploaded for one run
 
 from __future__ import annotations
 
-import os
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from askback.blobs.base import FileMissing, Files
 from askback.core.errors import RefusalCode, Unavailable
+from askback.fs.archive_reader import ArchiveDamaged, unpack
+from askback.fs.archive_writer import ArchiveLimits
+from askback.fs.atomic import GroupSync
 from askback.skills.files import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES, copy_files, list_files
 
 if TYPE_CHECKING:
     from askback.skills.package import SkillPackage
 
 _LEVEL = 3
-_MAX_WINDOW = 1 << 27
-_CHUNK = 1 << 20
+_LIMITS = ArchiveLimits(max_bytes=MAX_TOTAL_BYTES, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH + 1)
 
 
 def package_key(digest: str) -> str:
@@ -69,7 +69,12 @@ class PackageArchives:
             except FileMissing:
                 return False
             fresh.mkdir(mode=0o700)
-            _unpack(packed, fresh)
+            try:
+                with packed.open("rb") as file:
+                    unpack(file, fresh, limits=_LIMITS)
+            except ArchiveDamaged as fault:
+                raise damaged(str(fault)) from fault
+            GroupSync(into.parent).sync(fresh)
             fresh.rename(into)
         return True
 
@@ -90,49 +95,6 @@ def _pack(folder: Path, target: Path) -> None:
             info.size, info.mode = entry.size, 0o700 if entry.executable else 0o600
             with entry.path.open("rb") as content:
                 archive.addfile(info, content)
-
-
-def _unpack(packed: Path, folder: Path) -> None:
-    """Regular files only, with plain names, within the limits of a package."""
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-    try:
-        with (
-            packed.open("rb") as file,
-            decompressor.stream_reader(file) as plain,
-            tarfile.open(fileobj=plain, mode="r|") as archive,
-        ):
-            left = MAX_TOTAL_BYTES
-            for member in _plain_members(archive):
-                left -= member.size
-                if left < 0:
-                    raise damaged("it is too large")
-                content = archive.extractfile(member)
-                assert content is not None
-                _write(folder / member.name, content, executable=bool(member.mode & 0o111))
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, FileExistsError, NotADirectoryError) as fault:
-        raise damaged("it is not a whole archive") from fault
-
-
-def _plain_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    for number, member in enumerate(archive):
-        parts = member.name.split("/")
-        if not member.isreg() or any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise damaged("it has an entry that is not a plain file")
-        if number >= MAX_ENTRIES or len(parts) > MAX_DEPTH + 1:
-            raise damaged("it has too many entries, or is nested too deep")
-        yield member
-
-
-def _write(path: Path, content: IO[bytes], *, executable: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o700 if executable else 0o600), "wb") as file:
-        while chunk := content.read(_CHUNK):
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def damaged(why: str) -> Unavailable:

@@ -130,14 +130,6 @@ def _mappings(document: Json) -> Iterator[tuple[Path, Node]]:
             left.extend(((*path, place), inner) for place, inner in enumerate(item))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Upper bounds for one value: schemas applied, and bytes that a list of its errors takes."""
-
-    steps: int
-    listed: int
-
-
 class SchemaWork:
     """The graph of a document's subschemas. Raises `TooMuchWork` if the graph itself is too large."""
 
@@ -255,10 +247,10 @@ class SchemaWork:
 
     def cost(self, value: Json) -> Cost:
         """Follow the schema through the value. Stops above `MAX_STEPS`; the cost is then that of a part."""
-        walk = _Walk(self._schemas, self._rank)
+        walk = Cost(self._schemas, self._rank)
         with suppress(TooMuchWork):
             walk.weigh(value, ((0, 1),) if self._schemas else ())
-        return Cost(steps=walk.steps, listed=walk.listed)
+        return walk
 
 
 Counts = tuple[tuple[int, int], ...]
@@ -304,8 +296,11 @@ class _Applied:
         return self._known[name]
 
 
-class _Walk:
-    """One walk through a value. A set of schemas is expanded once, and counted wherever it applies."""
+class Cost:
+    """One walk through a value. A set of schemas is expanded once, and counted wherever it applies.
+
+    `steps` and `listed` are upper bounds: schemas applied, and bytes that a list of the value's errors takes.
+    """
 
     def __init__(self, schemas: list[_Schema], rank: Mapping[int, int]) -> None:
         self._schemas = schemas

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from askback.core.errors import raise_if_temporary
 from askback.fs.atomic import locked, sync_folder, write_private
@@ -20,24 +19,7 @@ class InstalledVersion:
     digest: str
 
 
-class Shelf(Protocol):
-    def names(self) -> Sequence[str]:
-        """The ids of the installed skills, sorted."""
-        ...
-
-    def versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
-        """The newest last. Empty for an id that is not installed, and for an unreadable entry. Does not block."""
-        ...
-
-    def changing(self, skill_id: str) -> AbstractContextManager[list[InstalledVersion]]:
-        """Yield the versions to modify, and write them at the end of the block. Without versions, the skill is removed.
-
-        One caller at a time, of all programs.
-        """
-        ...
-
-
-class FileShelf:
+class Shelf:
     """<folder>/<id>.json for each skill. The folder must exist for a change."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,9 +27,11 @@ class FileShelf:
         self.lock = folder / ".lock"
 
     def names(self) -> Sequence[str]:
+        """The ids of the installed skills, sorted."""
         return sorted(path.stem for path in self._folder.glob("*.json")) if self._folder.is_dir() else []
 
     def versions(self, skill_id: str) -> tuple[InstalledVersion, ...]:
+        """The newest last. Empty for an id that is not installed, and for an unreadable entry. Does not block."""
         try:
             document = json.loads(self._path(skill_id).read_bytes())
             return tuple(
@@ -61,6 +45,10 @@ class FileShelf:
 
     @contextmanager
     def changing(self, skill_id: str) -> Iterator[list[InstalledVersion]]:
+        """Yield the versions to modify, and write them at the end of the block. Without versions, the skill is removed.
+
+        One caller at a time, of all programs.
+        """
         with locked(self.lock):
             versions = list(self.versions(skill_id))
             yield versions
@@ -83,7 +71,7 @@ class SkillRecord:
     versions: tuple[InstalledVersion, ...]
 
 
-class RecordShelf:
+class RecordShelf(Shelf):
     """One record for each skill."""
 
     def __init__(self, records: Records) -> None:

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from askback.core.interactions import Json
 from askback.skills.diagnostics import short
@@ -20,8 +19,15 @@ DEFAULTS = "runtime.default_options"
 PROMPTS = "entrypoint.prompts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class FieldUse(NamedTuple):
+    """One field of one package. `meaning` says what it does here, or why it is ignored."""
+
+    field: str
+    honoured: bool
+    meaning: str
+
+
+class Rule(NamedTuple):
     """`field` is a path in `runner.json` or a keyword of a schema; `*` stands for any name."""
 
     file: str
@@ -30,66 +36,54 @@ class Rule:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldUse:
-    """One field of one package. `meaning` says what it does here, or why it is ignored."""
-
-    field: str
-    honoured: bool
-    meaning: str
-
-
-def _honoured(file: str, field: str, meaning: str) -> Rule:
-    return Rule(file=file, field=field, honoured=True, meaning=meaning)
-
-
-def _ignored(file: str, field: str, meaning: str) -> Rule:
-    return Rule(file=file, field=field, honoured=False, meaning=meaning)
-
-
 RULES = (
-    _honoured(RUNNER, "id", "the same"),
-    _honoured(RUNNER, "version", "the same"),
-    _honoured(RUNNER, "execution_modes", "the same; the first is the default"),
-    _honoured(RUNNER, "engines", "the same; the first that is installed is the default"),
-    _honoured(RUNNER, "unsupported_engines", "the same"),
-    _honoured(RUNNER, "max_attempt", "the same; it also limits runs in auto mode"),
-    _honoured(RUNNER, "schemas", "the same"),
-    _honoured(RUNNER, f"{DEFAULTS}.hard_timeout_seconds", "the default of the option `turn_timeout_sec`"),
-    _honoured(RUNNER, f"{DEFAULTS}.interactive_reply_timeout_sec", "the default of the option `session_timeout_sec`"),
-    _honoured(
+    Rule(RUNNER, "id", True, "the same"),
+    Rule(RUNNER, "version", True, "the same"),
+    Rule(RUNNER, "execution_modes", True, "the same; the first is the default"),
+    Rule(RUNNER, "engines", True, "the same; the first that is installed is the default"),
+    Rule(RUNNER, "unsupported_engines", True, "the same"),
+    Rule(RUNNER, "max_attempt", True, "the same; it also limits runs in auto mode"),
+    Rule(RUNNER, "schemas", True, "the same"),
+    Rule(RUNNER, f"{DEFAULTS}.hard_timeout_seconds", True, "the default of the option `turn_timeout_sec`"),
+    Rule(RUNNER, f"{DEFAULTS}.interactive_reply_timeout_sec", True, "the default of the option `session_timeout_sec`"),
+    Rule(
         RUNNER,
         f"{DEFAULTS}.interactive_auto_reply",
+        True,
         "the default of the option `interactive_require_user_reply`, negated",
     ),
-    _honoured(RUNNER, f"{DEFAULTS}.execution_mode", "the default mode"),
-    _honoured(RUNNER, f"{DEFAULTS}.no_cache", "always so: results are not cached"),
-    _ignored(RUNNER, f"{DEFAULTS}.workspace", "a request names the run that it continues: `from_run`"),
-    _ignored(RUNNER, f"{DEFAULTS}.env", "a request brings variables: `env`"),
-    _ignored(RUNNER, f"{DEFAULTS}.preamble_prompt", "put it into SKILL.md or into a prompt template"),
-    _ignored(RUNNER, f"{DEFAULTS}.collect_skill_run_feedback", "Askback does not collect feedback"),
-    _honoured(RUNNER, f"{PROMPTS}.*", "a template for the first prompt; that of the engine, else `common`"),
-    _ignored(RUNNER, "entrypoint.result_json_filename", "a repair turn asks for an output that is missing or invalid"),
-    _ignored(RUNNER, "runtime.language", "Askback installs nothing: install it where the engine runs"),
-    _ignored(RUNNER, "runtime.version", "Askback installs nothing: install it where the engine runs"),
-    _ignored(RUNNER, "runtime.dependencies", "Askback installs nothing: install them where the engine runs"),
-    _ignored(RUNNER, "engine_configs.*", "a package must not configure an engine: use `engines.NAME` in the settings"),
-    _ignored(RUNNER, "mcp.required_servers", "set them up in the engine's configuration: `engines.NAME.home`"),
-    _ignored(RUNNER, "artifacts", "the output schema says which files there are, as in Skill-Runner"),
-    _ignored(RUNNER, "effective_engines", "Askback computes it from `engines` and `unsupported_engines`"),
-    _ignored(RUNNER, "debug_only", "Askback lists every skill"),
-    _ignored(RUNNER, "name", "Askback shows the `name` of SKILL.md"),
-    _ignored(RUNNER, "description", "Askback shows the `description` of SKILL.md"),
-    _honoured(INPUT, "x-input-source: file", "the same: an uploaded file, of which the engine gets the path"),
-    _honoured(INPUT, "x-input-source: inline", "the same: a value"),
-    _honoured(INPUT, "no x-input-source", "a file, if the package has a key that only Skill-Runner has"),
-    _honoured(INPUT, "extensions", "without `x-input-source` the input is a file; its name is not checked"),
-    _honoured(OUTPUT, "x-type: artifact", "the file must exist when the run completes"),
-    _honoured(OUTPUT, "x-type: file", "as `artifact`"),
-    _honoured(OUTPUT, "x-type: artifact-manifest", "as `artifact`, and every file that it lists must exist"),
-    _honoured(OUTPUT, "x-role: artifact-manifest", "as `x-type: artifact-manifest`, beside an `x-type`"),
-    _ignored(OUTPUT, "x-role: *", "callers find it in the schema of the skill"),
-    _honoured(OUTPUT, "x-filename", "the name of the file in the example that the engine gets; it is not checked"),
+    Rule(RUNNER, f"{DEFAULTS}.execution_mode", True, "the default mode"),
+    Rule(RUNNER, f"{DEFAULTS}.no_cache", True, "always so: results are not cached"),
+    Rule(RUNNER, f"{DEFAULTS}.workspace", False, "a request names the run that it continues: `from_run`"),
+    Rule(RUNNER, f"{DEFAULTS}.env", False, "a request brings variables: `env`"),
+    Rule(RUNNER, f"{DEFAULTS}.preamble_prompt", False, "put it into SKILL.md or into a prompt template"),
+    Rule(RUNNER, f"{DEFAULTS}.collect_skill_run_feedback", False, "Askback does not collect feedback"),
+    Rule(RUNNER, f"{PROMPTS}.*", True, "a template for the first prompt; that of the engine, else `common`"),
+    Rule(
+        RUNNER, "entrypoint.result_json_filename", False, "a repair turn asks for an output that is missing or invalid"
+    ),
+    Rule(RUNNER, "runtime.language", False, "Askback installs nothing: install it where the engine runs"),
+    Rule(RUNNER, "runtime.version", False, "Askback installs nothing: install it where the engine runs"),
+    Rule(RUNNER, "runtime.dependencies", False, "Askback installs nothing: install them where the engine runs"),
+    Rule(
+        RUNNER, "engine_configs.*", False, "a package must not configure an engine: use `engines.NAME` in the settings"
+    ),
+    Rule(RUNNER, "mcp.required_servers", False, "set them up in the engine's configuration: `engines.NAME.home`"),
+    Rule(RUNNER, "artifacts", False, "the output schema says which files there are, as in Skill-Runner"),
+    Rule(RUNNER, "effective_engines", False, "Askback computes it from `engines` and `unsupported_engines`"),
+    Rule(RUNNER, "debug_only", False, "Askback lists every skill"),
+    Rule(RUNNER, "name", False, "Askback shows the `name` of SKILL.md"),
+    Rule(RUNNER, "description", False, "Askback shows the `description` of SKILL.md"),
+    Rule(INPUT, "x-input-source: file", True, "the same: an uploaded file, of which the engine gets the path"),
+    Rule(INPUT, "x-input-source: inline", True, "the same: a value"),
+    Rule(INPUT, "no x-input-source", True, "a file, if the package has a key that only Skill-Runner has"),
+    Rule(INPUT, "extensions", True, "without `x-input-source` the input is a file; its name is not checked"),
+    Rule(OUTPUT, "x-type: artifact", True, "the file must exist when the run completes"),
+    Rule(OUTPUT, "x-type: file", True, "as `artifact`"),
+    Rule(OUTPUT, "x-type: artifact-manifest", True, "as `artifact`, and every file that it lists must exist"),
+    Rule(OUTPUT, "x-role: artifact-manifest", True, "as `x-type: artifact-manifest`, beside an `x-type`"),
+    Rule(OUTPUT, "x-role: *", False, "callers find it in the schema of the skill"),
+    Rule(OUTPUT, "x-filename", True, "the name of the file in the example that the engine gets; it is not checked"),
 )
 
 OPTIONS = {

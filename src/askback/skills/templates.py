@@ -15,8 +15,9 @@ from typing import Any
 
 from askback.core.interactions import Json
 from askback.core.secrecy import Secrecy
-from askback.skills.diagnostics import is_encodable, short, unknown_name
+from askback.skills.diagnostics import short, unknown_name
 from askback.text.formatting import cut
+from askback.text.json_text import is_encodable
 from askback.text.redaction import MASK
 
 MAX_TEMPLATE_CHARS = 100_000
@@ -122,12 +123,11 @@ def _written(value: Json, place: Path) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_VALUE_CHARS:
         return f"(the value of {'.'.join(place)} above)"
-    return "".join(_escaped(letter) if letter in _UNSAFE or not letter.isprintable() else letter for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    """The letter in JSON's own notation."""
-    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]
+    # What is unsafe, in JSON's own notation.
+    escaped = (f"\\u{ord(each):04x}" if ord(each) < 0x10000 else json.dumps(each)[1:-1] for each in text)
+    return "".join(
+        other if each in _UNSAFE or not each.isprintable() else each for each, other in zip(text, escaped, strict=True)
+    )
 
 
 # The summary of an input.

@@ -147,9 +147,9 @@ class Store(ABC):
         This and `apply` also write the deliveries for the webhooks of the run and of the server.
         """
         if is_large(request.input, request.parameter):
-            made = await asyncio.to_thread(CreateRun.of, decision, request, key, webhooks, max_open)
+            made = await asyncio.to_thread(CreateRun, decision, request, key, webhooks, max_open)
         else:
-            made = CreateRun.of(decision, request, key, webhooks, max_open)
+            made = CreateRun(decision, request, key, webhooks, max_open)
         return _stored(await self.write(made.write, made.run.id))
 
     async def apply(self, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> Run:
@@ -159,9 +159,9 @@ class Store(ABC):
         as many runs of its creator as `shares` allows.
         """
         if decision.closed is not None and is_large(decision.closed.response):
-            made = await asyncio.to_thread(ApplyDecision.of, before, decision, shares)
+            made = await asyncio.to_thread(ApplyDecision, before, decision, shares)
         else:
-            made = ApplyDecision.of(before, decision, shares)
+            made = ApplyDecision(before, decision, shares)
         return _stored(await self.write(made.write, made.run.id))
 
     async def append(self, run_id: str, epoch: int, events: Sequence[NewEvent]) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -63,13 +63,11 @@ class Found:
 
 def clean(text: str) -> str:
     """The text without lone surrogates, which UTF-8 cannot encode. A surrogate pair becomes its character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # In parts, so that other threads can run in between.
-        parts = (text[at : at + _STRIDE] for at in range(0, len(text), _STRIDE))
-        return "".join(part.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for part in parts)
-    return text
+    if is_encodable(text):
+        return text
+    # In parts, so that other threads can run in between.
+    parts = (text[at : at + _STRIDE] for at in range(0, len(text), _STRIDE))
+    return "".join(part.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for part in parts)
 
 
 def loads(text: str) -> Json:
@@ -195,6 +193,15 @@ def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite, parse_int=_whole, strict=False)
 
 
+def is_encodable(text: str) -> bool:
+    """False for text with a lone surrogate, such as a file's name that is not valid text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def refuse_constant(name: str) -> Any:
     """For `parse_constant`: Python accepts NaN and Infinity, which are not JSON."""
     raise ValueError(f"{name} is not a JSON number")
@@ -216,18 +223,13 @@ def _finite(digits: str) -> float:
 
 def _is_shallow(value: Json) -> bool:
     """Level by level rather than recursively, so that deep values cannot exhaust the stack."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        found = (inner for each in level for inner in (each.values() if isinstance(each, dict) else each))
+        level = [inner for inner in found if isinstance(inner, dict | list)]
         if not level:
             return True
     return False
-
-
-def _inside(value: Json) -> Iterator[Json]:
-    if isinstance(value, dict):
-        return iter(value.values())
-    return iter(value) if isinstance(value, list) else iter(())
 
 
 def _cleaned(value: Json) -> Json:

@@ -19,7 +19,7 @@ _MIN_ANSWER = 4
 _RUN = re.compile(r"\\{2,}")
 _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-_PERCENT = re.compile("%[0-9a-fA-F]{2}")
+_HIDING = re.compile(r"\\[u/\\]|%[0-9a-fA-F]{2}")
 _AS_LETTERS = str.maketrans("\b\f\n\r\t", "bfnrt", "\\")
 _MAX_DEPTH = 8
 """How many levels of nested escapes are undone."""
@@ -43,7 +43,8 @@ class Redactor:
         """The text without secrets. If a secret is hidden by escapes, all escapes in the text are resolved."""
         for form in self._text:
             text = text.replace(form, MASK)
-        if not self._plain or not _may_hide(text):
+        # Without escapes, the known forms cover the text.
+        if not self._plain or not _HIDING.search(text):
             return text
         plain = _unescaped(text)
         if not any(form in plain for form in self._plain):
@@ -77,13 +78,12 @@ class Redactor:
 
 def answer_secrets(answers: Iterable[Any]) -> tuple[str, ...]:
     """What is masked of secret answers: every text in them, without the space around it, and each of its lines."""
-    return tuple(dict.fromkeys(part for answer in answers for text in texts_in(answer) for part in _parts(text)))
-
-
-def _parts(text: str) -> Iterator[str]:
-    yield from (text, text.strip())
-    # Output is read line by line. A short line of a long text, such as a brace, is no secret.
-    yield from (line for line in map(str.strip, text.splitlines()) if len(line) >= _SHORTEST)
+    found: dict[str, None] = {}
+    for text in (text for answer in answers for text in texts_in(answer)):
+        # Output is read line by line. A short line of a long text, such as a brace, is no secret.
+        lines = (line for line in map(str.strip, text.splitlines()) if len(line) >= _SHORTEST)
+        found |= dict.fromkeys((text, text.strip(), *lines))
+    return tuple(found)
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -105,11 +105,6 @@ def _longest_first(forms: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({form for form in forms if form}, key=lambda form: (-len(form), form)))
 
 
-def _may_hide(text: str) -> bool:
-    """Whether the text has escapes that the known forms do not cover."""
-    return "\\u" in text or "\\/" in text or "\\\\" in text or _PERCENT.search(text) is not None
-
-
 def _unescaped(text: str) -> str:
     r"""Normalize text for the search: `\uXXXX` and `%XX` are resolved, a line break becomes `n`, and backslashes are dropped.
 
@@ -117,15 +112,11 @@ def _unescaped(text: str) -> str:
     """
     for _ in range(_MAX_DEPTH):
         before = text = _RUN.sub(r"\\", text)
-        text = _PAIR.sub(lambda found: _joined(int(found[1], 16), int(found[2], 16)), text)
+        text = _PAIR.sub(lambda found: json.loads(f'"{found[0]}"'), text)
         text = unquote(_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text), errors="surrogateescape")
         if text == before:
             break
     return text.translate(_AS_LETTERS)
-
-
-def _joined(high: int, low: int) -> str:
-    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 def _plain_forms(secret: str) -> set[str]:

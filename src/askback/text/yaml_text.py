@@ -56,14 +56,10 @@ def _value(node: Any, depth: int) -> Json:
     if node.id == "sequence":
         return [_value(item, depth + 1) for item in node.value]
     if node.id == "mapping":
-        return {_key(key): _value(item, depth + 1) for key, item in node.value}
+        if any(key.id != "scalar" for key, _ in node.value):
+            raise NotYaml("a key is not a string")
+        return {clean(key.value): _value(item, depth + 1) for key, item in node.value}
     return _scalar(node)
-
-
-def _key(node: Any) -> str:
-    if node.id != "scalar":
-        raise NotYaml("a key is not a string")
-    return clean(node.value)
 
 
 def _scalar(node: Any) -> Json:

@@ -110,7 +110,8 @@ class ArchivedFolder:
         if over:
             leave_out.add(self._workspace.comparison.relative_to(self._root).as_posix())
         self.discard()
-        with open(self.archive, "xb", opener=_open_private) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self.archive, flags, 0o600), "wb") as file:
             pack(self._root, [*self._names()], file, leave_out=leave_out, checkpoint=checkpoint)
 
     def _names(self) -> Iterator[str]:
@@ -143,10 +144,6 @@ class ArchivedFolder:
         self._workspace.record_database()
         self.discard()
         self.record(key)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 class RunArchives:

@@ -13,13 +13,16 @@ import unicodedata
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
+import msgspec
+
 from askback.background.pools import Checkpoint, Pool, unchecked
 from askback.core.errors import Invalid, RefusalCode, raise_if_temporary
-from askback.fs.walk import FileState, Folder, TreeTooLarge, open_tree
+from askback.fs.walk import FileState, TreeTooLarge, open_tree
+from askback.text.json_text import is_encodable
 
 ARTIFACTS_DIR = "artifacts"
 MAX_LISTED = 100_000
@@ -36,21 +39,14 @@ PAGE_NAMES = 1_000_000
 """Characters of the paths on one page."""
 
 
-def is_text(name: str) -> bool:
-    """Whether a file's name is valid text; on disk it can be any bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     size: int
-    modified_ns: int = field(default=0, compare=False)
-    changed_ns: int = field(default=0, compare=False)
+    modified_ns: int
+    changed_ns: int = 0
+    """Which nobody can set, unlike `modified_ns`."""
+    digest: str = ""
+    """Of its content; empty if the content is not stored for every machine."""
     turn: int | None = None
     """The turn that changed it last, if that is known."""
     comparable: bool = False
@@ -64,26 +60,16 @@ class Artifact:
 def artifacts_in(cwd: Path, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
     """The files below `artifacts/` of a working directory. Raises `TreeTooLarge` after some of them."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), open_tree(cwd, ARTIFACTS_DIR) as tree:
-        for folder in tree.walk(failed=_skip_unreadable):
+        # The list must not end early because descriptors or memory are short: files that it lacks would count as removed.
+        for folder in tree.walk(failed=lambda path, error: raise_if_temporary(error)):
             checkpoint()
             with suppress(PermissionError):
-                yield from _artifacts_of(folder)
-
-
-def _artifacts_of(folder: Folder) -> Iterator[Artifact]:
-    for name, status in folder.sorted_entries(MAX_LISTED):
-        path = folder.place(name)
-        if stat.S_ISDIR(status.st_mode):
-            folder.descend(name, status)
-        elif stat.S_ISREG(status.st_mode) and is_text(path):
-            yield Artifact(
-                path=path, size=status.st_size, modified_ns=status.st_mtime_ns, changed_ns=status.st_ctime_ns
-            )
-
-
-def _skip_unreadable(path: str, error: OSError) -> None:
-    """A list must not end early because descriptors or memory are short: files that it lacks would count as removed."""
-    raise_if_temporary(error)
+                for name, status in folder.sorted_entries(MAX_LISTED):
+                    path, modified_ns, changed_ns = folder.place(name), status.st_mtime_ns, status.st_ctime_ns
+                    if stat.S_ISDIR(status.st_mode):
+                        folder.descend(name, status)
+                    elif stat.S_ISREG(status.st_mode) and is_encodable(path):
+                        yield Artifact(path=path, size=status.st_size, modified_ns=modified_ns, changed_ns=changed_ns)
 
 
 class Bundle:

@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict, Unpack
 
 from askback.background.pools import Checkpoint, unchecked
 from askback.core.errors import Unavailable
@@ -33,7 +33,7 @@ from askback.core.runs import InheritedFiles, Workdir
 from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.beneath import remove_tree
-from askback.fs.copies import CopyRules, TreeCopy, copy_plain_tree
+from askback.fs.copies import TreeCopy, copy_plain_tree
 from askback.fs.paths import open_below, read_below
 from askback.fs.walk import matching
 from askback.workspace import snapshots
@@ -48,28 +48,27 @@ _DATABASE = "database"
 _MAX_REWRITTEN = 128_000_000
 
 
-class Workspace:
-    def __init__(
-        self,
-        root: Path,
-        sign_ins: Sequence[str] = (),
-        fork_points: int = 0,
-        objects: RunObjects | None = None,
-        database: str | None = None,
-        home_bytes: int = 0,
-    ) -> None:
-        """`objects`: what every machine has of the run; None if all of it is here.
+class Rules(TypedDict, total=False):
+    """What is the same for all runs of a machine."""
 
-        `home_bytes`: the size of a home that is saved; 0: any.
-        `database`: the id of a database that other machines use as well; None if no other machine deletes its runs.
-        """
+    sign_ins: Sequence[str]
+    """The sign-in files of all engines, relative to the home."""
+    fork_points: int
+    database: str | None
+    """The id of a database that other machines use as well; None if no other machine deletes its runs."""
+    home_bytes: int
+    """The size of a home that is saved; 0: any."""
+
+
+class Workspace:
+    def __init__(self, root: Path, objects: RunObjects | None = None, **rules: Unpack[Rules]) -> None:
+        """`objects`: what every machine has of the run; None if all of it is here."""
         self.root = root
-        self._database = database
-        self._home_bytes = home_bytes
+        self._database = rules.get("database")
+        self._home_bytes = rules.get("home_bytes", 0)
         self.objects = objects
-        self.most_fork_points = fork_points
-        self.sign_ins = sign_ins
-        """The sign-in files of all engines, relative to the home."""
+        self.most_fork_points = rules.get("fork_points", 0)
+        self.sign_ins = rules.get("sign_ins", ())
         self.cwd = root / "work"
         self.home = root / "home"
         self.tmp = root / "tmp"
@@ -152,45 +151,35 @@ class Workspace:
 
         This and the other ways to save the home raise `TreeTooLarge`.
         """
-        beneath.make_folder(self.root, self.snapshots.name)
         # Every turn gets a new copy of the sign-in, so none is saved. Snapshots of old versions may contain one.
         self.remove_sign_ins()
-        points, most = self._fork_point_limit(answers=answers), self._home_bytes
-        snapshots.begin_turn(self.home, self.snapshots, attempt_number, points, max_bytes=most, checkpoint=checkpoint)
+        points, saving = self._saving(answers=answers, checkpoint=checkpoint)
+        snapshots.begin_turn(self.home, self.snapshots, attempt_number, points, **saving)
         self.remove_sign_ins()
 
     def save_home_early(self, attempt_number: int, checkpoint: Checkpoint = unchecked) -> None:
         """Save the home for the turn that will answer the question that the run asks now."""
-        beneath.make_folder(self.root, self.snapshots.name)
         self.remove_sign_ins()
-        points, most = self._fork_point_limit(answers=True), self._home_bytes
-        snapshots.save_early(self.home, self.snapshots, attempt_number, points, max_bytes=most, checkpoint=checkpoint)
-
-    def _fork_point_limit(self, *, answers: bool) -> int:
-        # The session of a run with secret variables is never continued by another run.
-        return self.most_fork_points if answers and not self._pad.exists() else 0
+        points, saving = self._saving(answers=True, checkpoint=checkpoint)
+        snapshots.save_early(self.home, self.snapshots, attempt_number, points, **saving)
 
     def begin_live_turn(
         self, attempt_number: int, *, answers: bool = False, checkpoint: Checkpoint = unchecked
     ) -> None:
         """As `begin_later_turn`, for a process that is alive. Raises `snapshots.HomeChangedWhileSaving` if it writes meanwhile."""
-        beneath.make_folder(self.root, self.snapshots.name)
-        snapshots.begin_live_turn(
-            self.home,
-            self.snapshots,
-            attempt_number,
-            self._fork_point_limit(answers=answers),
-            leave_out=self.sign_ins,
-            max_bytes=self._home_bytes,
-            checkpoint=checkpoint,
-        )
+        points, saving = self._saving(answers=answers, checkpoint=checkpoint)
+        snapshots.begin_live_turn(self.home, self.snapshots, attempt_number, points, **saving)
 
     def save_between_turns(self, checkpoint: Checkpoint = unchecked) -> None:
         """Save the home while its run waits, in advance: the next turn then only saves what has changed since."""
+        snapshots.save_between_turns(self.home, self.snapshots, **self._saving(answers=False, checkpoint=checkpoint)[1])
+
+    def _saving(self, *, answers: bool, checkpoint: Checkpoint) -> tuple[int, snapshots.Saving]:
+        """How many fork points stay, and how the home is saved."""
         beneath.make_folder(self.root, self.snapshots.name)
-        snapshots.save_between_turns(
-            self.home, self.snapshots, leave_out=self.sign_ins, max_bytes=self._home_bytes, checkpoint=checkpoint
-        )
+        # The session of a run with secret variables is never continued by another run.
+        points = self.most_fork_points if answers and not self._pad.exists() else 0
+        return points, {"max_bytes": self._home_bytes, "checkpoint": checkpoint, "leave_out": self.sign_ins}
 
     def discard_snapshot(self) -> None:
         """The home may have changed while it was saved: the next turn saves it again. Fork points stay."""
@@ -220,14 +209,14 @@ class Workspace:
         """Copy the files of another run in which nothing writes. What configures an engine is left out."""
         if files is InheritedFiles.ARTIFACTS:
             artifacts = self._below(self.artifacts_path)
-            copying.copy(source.root, artifacts, artifacts, CopyRules(links=False))
+            copying.copy(source.root, artifacts, artifacts, links=False)
         else:
             work = self._below(self.cwd)
-            copying.copy(source.root, work, work, CopyRules(leave_out={SKILL_DIR, *config}))
+            copying.copy(source.root, work, work, leave_out={SKILL_DIR, *config})
 
     def copy_home(self, source: Workspace, copying: TreeCopy) -> None:
         """Copy the home of another run, without sign-ins. No process of that run is alive."""
-        copying.copy(source.root, self.home.name, self.home.name, CopyRules())
+        copying.copy(source.root, self.home.name, self.home.name)
         self.remove_sign_ins()
 
     def copy_fork_point(self, source: Workspace, attempt_number: int, copying: TreeCopy) -> None:

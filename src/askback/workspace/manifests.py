@@ -23,7 +23,7 @@ from askback.fs.copies import CopyRefused, TreeCopy, stays_inside
 from askback.fs.walk import FileState
 
 _FORMAT = 1
-_NAME = "manifest.json"
+MANIFEST = "manifest.json"
 MAX_BYTES = 1_000_000_000
 """The size of all copies and manifests for the fork points of one run."""
 _BLOCK = 4096
@@ -75,7 +75,7 @@ class Manifest:
     def copies(self) -> _Copies:
         return array("q", [each for saved in self.files.values() for each in (saved.number, saved.size)])
 
-    def write(self, folder: Path, name: str = _NAME) -> None:
+    def write(self, folder: Path, name: str = MANIFEST) -> None:
         """Replace the previous manifest. From then on this is the snapshot, even after a power failure."""
         head = {"format": _FORMAT, "attempt_number": self.attempt_number, "copies": self.copies().tolist()}
         content = {"files": self.files, "folders": self.folders, "links": self.links}
@@ -113,22 +113,21 @@ def _read_copies(folder: Path, name: str) -> _Copies | None:
     return None if whole is None else whole.copies()
 
 
-def read_manifest(folder: Path, name: str = _NAME) -> Manifest | None:
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest | None:
     try:
-        content = json.loads((folder / name).read_bytes())
+        content: Any = json.loads((folder / name).read_bytes())
+        if content["format"] != _FORMAT:
+            raise KeyError(f"format {content['format']}")
+        return Manifest(
+            attempt_number=content["attempt_number"],
+            files={path: SavedFile(*row) for path, row in content["files"].items()},
+            folders={path: SavedFolder(*row) for path, row in content["folders"].items()},
+            links={path: SavedLink(*row) for path, row in content["links"].items()},
+        )
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(folder, error) from error
-    try:
-        return _manifest(content)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise _damaged(folder, error) from error
-
-
-def forget_manifest(folder: Path) -> None:
-    """Remove the manifest."""
-    (folder / _NAME).unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
@@ -139,19 +138,8 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
-def _manifest(content: Any) -> Manifest:
-    if content["format"] != _FORMAT:
-        raise KeyError(f"format {content['format']}")
-    return Manifest(
-        attempt_number=content["attempt_number"],
-        files={path: SavedFile(*row) for path, row in content["files"].items()},
-        folders={path: SavedFolder(*row) for path, row in content["folders"].items()},
-        links={path: SavedLink(*row) for path, row in content["links"].items()},
-    )
-
-
 def _damaged(folder: Path, error: Exception) -> SnapshotDamaged:
-    return SnapshotDamaged(f"{folder / _NAME} cannot be read ({error!r}); cancel the run and start a new one")
+    return SnapshotDamaged(f"{folder / MANIFEST} cannot be read ({error!r}); cancel the run and start a new one")
 
 
 class ForkPoints:

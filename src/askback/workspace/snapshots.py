@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from askback.background.pools import Checkpoint, unchecked
 from askback.core.errors import FULL_DISK, RefusalCode, Unavailable
@@ -40,13 +41,13 @@ from askback.fs.walk import (
     read_link,
 )
 from askback.workspace.manifests import (
+    MANIFEST,
     ForkPoints,
     Manifest,
     SavedFile,
     SavedFolder,
     SavedLink,
     SnapshotDamaged,
-    forget_manifest,
     read_manifest,
     sync,
 )
@@ -64,24 +65,30 @@ class HomeLost(Exception):
     """There is no home to save: somebody has removed it, with the engine's session."""
 
 
+class Saving(TypedDict, total=False):
+    """How a home is saved."""
+
+    max_bytes: int
+    """Of the home; 0: any number."""
+    checkpoint: Checkpoint
+    leave_out: Collection[str]
+    """Files that are not saved."""
+
+
 def begin_turn(
-    home: Path,
-    snapshots: Path,
-    attempt_number: int,
-    fork_points: int = 0,
-    *,
-    max_bytes: int = 0,
-    checkpoint: Checkpoint = unchecked,
+    home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0, **saving: Unpack[Saving]
 ) -> None:
     """Save the home before the first try of a turn; restore it before any later try of the same turn.
 
     `fork_points`: this turn becomes a fork point, and the newest so many stay. Nothing may write to the home in the
     meantime. If this is interrupted, it can be repeated. Raises `HomeLost` if there is no home to save.
     """
-    with _open_snapshot(home, snapshots, max_bytes, checkpoint) as snapshot:
+    with _open_snapshot(home, snapshots, **saving) as snapshot:
         if snapshot.attempt_number == attempt_number:
             snapshot.restore()
-            snapshot.drop_points(fork_points)
+            # `save_early` leaves more.
+            if fork_points and len(ForkPoints.turns(snapshots)) > fork_points:
+                snapshot.points.drop_beyond(fork_points)
         elif not home.is_symlink() and not home.is_dir():
             raise HomeLost(f"{home} is missing")
         else:
@@ -89,60 +96,40 @@ def begin_turn(
 
 
 def save_early(
-    home: Path,
-    snapshots: Path,
-    attempt_number: int,
-    fork_points: int = 0,
-    *,
-    max_bytes: int = 0,
-    checkpoint: Checkpoint = unchecked,
+    home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0, **saving: Unpack[Saving]
 ) -> None:
     """Save the home for a turn that has not begun, so that `begin_turn` finds it saved and copies nothing.
 
     Only once the end of the turn before it is stored: that turn cannot restart from this snapshot. Does nothing if a
     later turn has begun.
     """
-    with _open_snapshot(home, snapshots, max_bytes, checkpoint) as snapshot:
+    with _open_snapshot(home, snapshots, **saving) as snapshot:
         if snapshot.attempt_number < attempt_number:
             # The turn may never begin: no earlier point is dropped for it yet.
             snapshot.save(attempt_number, fork_points and fork_points + 1)
 
 
 def begin_live_turn(
-    home: Path,
-    snapshots: Path,
-    attempt_number: int,
-    fork_points: int = 0,
-    *,
-    leave_out: Collection[str] = (),
-    max_bytes: int = 0,
-    checkpoint: Checkpoint = unchecked,
+    home: Path, snapshots: Path, attempt_number: int, fork_points: int = 0, **saving: Unpack[Saving]
 ) -> None:
     """Save the home before a turn in a process that is alive and has nothing to do.
 
-    Raises `HomeChangedWhileSaving` if it writes all the same; then nothing was saved. Files in `leave_out` are not saved.
+    Raises `HomeChangedWhileSaving` if it writes all the same; then nothing was saved.
     """
-    with _open_snapshot(home, snapshots, max_bytes, checkpoint, leave_out) as snapshot:
+    with _open_snapshot(home, snapshots, **saving) as snapshot:
         snapshot.save(attempt_number, fork_points, live=True)
 
 
-def save_between_turns(
-    home: Path,
-    snapshots: Path,
-    *,
-    leave_out: Collection[str] = (),
-    max_bytes: int = 0,
-    checkpoint: Checkpoint = unchecked,
-) -> None:
+def save_between_turns(home: Path, snapshots: Path, **saving: Unpack[Saving]) -> None:
     """Copy what the last turn has changed, so that the next one begins sooner. No turn restarts from this."""
-    with _open_snapshot(home, snapshots, max_bytes, checkpoint, leave_out) as snapshot:
+    with _open_snapshot(home, snapshots, **saving) as snapshot:
         snapshot.save(_NO_TURN, 0)
 
 
 def end(snapshots: Path) -> None:
     """No turn restarts from here on. Only fork points stay."""
     if snapshots.is_dir():
-        forget_manifest(snapshots)
+        (snapshots / MANIFEST).unlink(missing_ok=True)
         _sweep(snapshots / "files", ForkPoints(snapshots).numbers())
 
 
@@ -151,26 +138,18 @@ class HomeChangedWhileSaving(Exception):
 
 
 class _Snapshot:
-    def __init__(
-        self,
-        home: Path,
-        folder: Path,
-        saved: Manifest,
-        bounds: TreeBounds,
-        checkpoint: Checkpoint,
-        leave_out: Collection[str],
-    ) -> None:
+    def __init__(self, home: Path, folder: Path, saving: Saving) -> None:
         self._home = home
-        self._bounds = bounds
-        self._checkpoint = checkpoint
-        self._leave_out = leave_out
+        self._bounds = replace(HOME, max_bytes=saving.get("max_bytes", 0))
+        self._checkpoint = saving.get("checkpoint", unchecked)
+        self._leave_out = saving.get("leave_out", ())
         self._folder = folder
         self._copies = folder / "files"
-        self._saved = saved
-        self.attempt_number = saved.attempt_number
-        self._cloner = Cloner(checkpoint)
+        self._saved = read_manifest(folder) or Manifest(attempt_number=_NO_TURN)
+        self.attempt_number = self._saved.attempt_number
+        self._cloner = Cloner(self._checkpoint)
         self._copies.mkdir(exist_ok=True, mode=0o700)
-        self._points = ForkPoints(folder)
+        self.points = ForkPoints(folder)
 
     def save(self, attempt_number: int, fork_points: int, *, live: bool = False) -> None:
         self._sweep(self._saved)
@@ -181,15 +160,18 @@ class _Snapshot:
                 fresh = Manifest(
                     attempt_number=attempt_number,
                     files=self._save_files(tree, listing, horizon_ns),
-                    folders={path: _folder(status) for path, status in listing.folders.items()},
+                    folders={
+                        path: SavedFolder(stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+                        for path, status in listing.folders.items()
+                    },
                     links=dict(_links(tree, listing)),
                 )
                 self._settle(tree, listing, fresh)
-                if live and (changed := _changed(listing, self._list(tree))):
-                    raise HomeChangedWhileSaving(f"the engine writes to {changed[0]} between turns")
+                if live:
+                    self._check_unchanged(listing, self._list(tree))
                 if fork_points:
                     # Before the manifest: once that is written, this turn is only restored, never saved again.
-                    self._points.add(fresh, fork_points)
+                    self.points.add(fresh, fork_points)
                 fresh.write(self._folder)
             except BaseException:
                 # The new copies are of no use, and the disk may be full. We do not know whether the new manifest is in
@@ -199,6 +181,13 @@ class _Snapshot:
             finally:
                 tree.lock_again()
         self._sweep(fresh)
+
+    def _check_unchanged(self, before: Listing, after: Listing) -> None:
+        """Engines create and remove temporary files between turns: one that is in one listing only is as it was at some moment."""
+        earlier = _states(before)
+        for path, state in _states(after).items():
+            if earlier.get(path, state) != state:
+                raise HomeChangedWhileSaving(f"the engine writes to {path} between turns")
 
     def _open_home(self, need: int) -> AbstractContextManager[Tree]:
         return open_tree(self._home.parent, self._home.name, need=need, bounds=self._bounds)
@@ -221,16 +210,12 @@ class _Snapshot:
             self._restore_links(tree, listing)
             self._restore_folders(tree)
         if rewritten:
-            self._record_times(rewritten)
-
-    def drop_points(self, limit: int) -> None:
-        """Drop the points that `save_early` left beyond `limit`."""
-        if limit and len(self._points.turns(self._folder)) > limit:
-            self._points.drop_beyond(limit)
+            # With their new times, so that they are not copied again before the next turn.
+            replace(self._saved, files=self._saved.files | rewritten).write(self._folder)
 
     def _save_files(self, tree: Tree, listing: Listing, horizon_ns: int) -> dict[str, SavedFile]:
         files: dict[str, SavedFile] = {}
-        number = max(self._saved.numbers() | self._points.numbers(), default=0)
+        number = max(self._saved.numbers() | self.points.numbers(), default=0)
         for path, status in listing.files.items():
             self._checkpoint()
             known = self._saved.files.get(path)
@@ -279,7 +264,7 @@ class _Snapshot:
         return os.open(self._copies / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def _sweep(self, *needed: Manifest) -> None:
-        _sweep(self._copies, self._points.numbers().union(*(each.numbers() for each in needed)))
+        _sweep(self._copies, self.points.numbers().union(*(each.numbers() for each in needed)))
 
     def _remove_others(self, tree: Tree, listing: Listing) -> None:
         """Remove what is not in the snapshot, or has another type there."""
@@ -352,30 +337,12 @@ class _Snapshot:
             if stat.S_IMODE(status.st_mode) != saved.mode:
                 os.fchmod(folder, saved.mode)
 
-    def _record_times(self, rewritten: dict[str, SavedFile]) -> None:
-        """Store the new times, so that restored files are not copied again before the next turn."""
-        saved = self._saved
-        Manifest(
-            attempt_number=saved.attempt_number,
-            files=saved.files | rewritten,
-            folders=saved.folders,
-            links=saved.links,
-        ).write(self._folder)
-
 
 def _sweep(copies: Path, needed: set[int]) -> None:
     names = {str(number) for number in needed}
     for copy in copies.iterdir():
         if copy.name not in names:
             copy.unlink()
-
-
-def _changed(before: Listing, after: Listing) -> list[str]:
-    """What was written or replaced between the two. Engines create and remove temporary files between turns: one that
-    is in one listing only is as it was at some moment.
-    """
-    earlier = _states(before)
-    return [path for path, state in _states(after).items() if earlier.get(path, state) != state]
 
 
 def _states(listing: Listing) -> dict[str, tuple[int, ...]]:
@@ -398,10 +365,6 @@ def _file(number: int, status: os.stat_result, horizon_ns: int) -> SavedFile:
     )
 
 
-def _folder(status: os.stat_result) -> SavedFolder:
-    return SavedFolder(mode=stat.S_IMODE(status.st_mode), mtime_ns=status.st_mtime_ns)
-
-
 def _links(tree: Tree, listing: Listing) -> Iterator[tuple[str, SavedLink]]:
     for path, status in listing.links.items():
         with suppress(FileNotFoundError):
@@ -420,13 +383,10 @@ def _horizon_ns(folder: Path) -> int:
 
 
 @contextmanager
-def _open_snapshot(
-    home: Path, folder: Path, max_bytes: int, checkpoint: Checkpoint, leave_out: Collection[str] = ()
-) -> Iterator[_Snapshot]:
-    """The last snapshot. The block saves the home, or restores it. `max_bytes`: of the home; 0: any number."""
+def _open_snapshot(home: Path, folder: Path, **saving: Unpack[Saving]) -> Iterator[_Snapshot]:
+    """The last snapshot. The block saves the home, or restores it."""
     try:
-        saved = read_manifest(folder) or Manifest(attempt_number=_NO_TURN)
-        yield _Snapshot(home, folder, saved, replace(HOME, max_bytes=max_bytes), checkpoint, leave_out)
+        yield _Snapshot(home, folder, saving)
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise

@@ -28,7 +28,7 @@ from askback.fs import beneath
 from askback.fs.atomic import write_private
 from askback.fs.copies import write_or_skip
 from askback.fs.paths import open_below
-from askback.fs.walk import FileState, TreeTooLarge
+from askback.fs.walk import TreeTooLarge
 from askback.process.locks import is_held
 from askback.process.tree import boot_id
 from askback.workspace.artifacts import MAX_LISTED, MAX_NAMES, Artifact
@@ -48,21 +48,8 @@ _NOTE = "stored-turn"
 counts only until the machine restarts, as the note in `workspace/archives.py` does."""
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-    size: int
-    modified_ns: int
-    digest: str
-    changed_ns: int = 0
-    """Which nobody can set, unlike `modified_ns`."""
-
-    @property
-    def state(self) -> FileState:
-        return FileState(self.size, self.modified_ns, self.changed_ns)
-
-
 class _List(msgspec.Struct, frozen=True, kw_only=True):
-    files: tuple[_File, ...] = ()
+    files: tuple[Artifact, ...] = ()
     versions: dict[str, tuple[Version, ...]] = {}
 
 
@@ -75,15 +62,14 @@ class TurnArtifacts(ArtifactView):
         self._by_path = {each.path: each for each in listed.files}
 
     def artifacts(self, checkpoint: Checkpoint = unchecked) -> Iterator[Artifact]:
-        for each in self._listed.files:
-            yield Artifact(path=each.path, size=each.size, modified_ns=each.modified_ns)
+        yield from self._listed.files
 
     def open(self, path: str) -> BinaryIO | None:
         found = self._by_path.get(path)
         if found is None:
             return None
         try:
-            return self._objects.open(_content(found.digest))
+            return self._objects.open(f"contents/{found.digest}")
         except FileMissing:
             return None
 
@@ -203,7 +189,7 @@ class _ArtifactUploader:
         self._known = {each.path: each for each in before.files}
         self._digests = {each.digest for each in before.files}
 
-    def upload(self, artifact: Artifact) -> _File | None:
+    def upload(self, artifact: Artifact) -> Artifact | None:
         """None if the file was removed meanwhile."""
         self._checkpoint()
         known = self._known.get(artifact.path)
@@ -214,13 +200,7 @@ class _ArtifactUploader:
             return None
         with file:
             size, digest = self._store(file, artifact.size)
-        return _File(
-            path=artifact.path,
-            size=size,
-            modified_ns=artifact.modified_ns,
-            changed_ns=artifact.changed_ns,
-            digest=digest,
-        )
+        return msgspec.structs.replace(artifact, size=size, digest=digest)
 
     def _store(self, file: BinaryIO, size: int) -> tuple[int, str]:
         """At most `size` bytes: a resident process may still write."""
@@ -244,7 +224,7 @@ class _ArtifactUploader:
 
     def _put(self, digest: str, content: bytes | Path) -> None:
         if digest not in self._digests:
-            self._objects.put(_content(digest), content)
+            self._objects.put(f"contents/{digest}", content)
             self._digests.add(digest)
 
 
@@ -268,10 +248,6 @@ def _store_raw_output(objects: RunObjects, workspace: Workspace, turn: str) -> N
 
 
 # Lists.
-
-
-def _content(digest: str) -> str:
-    return f"contents/{digest}"
 
 
 def _newest(objects: RunObjects) -> str | None:

@@ -266,12 +266,13 @@ def with_turns(index: Index, artifacts: Iterable[Artifact], current: int | None)
     """The artifacts with the turns that changed them last. `current` is the turn that is executed now, if any."""
     shown = []
     for artifact in artifacts:
-        known = index.get(artifact.path, ())
+        turn, known = current, index.get(artifact.path, ())
         comparable = sum(version.kept or version.removed for version in known)
         if known and known[-1].is_of(artifact):
-            shown.append(replace(artifact, turn=known[-1].turn, comparable=comparable > 1 and known[-1].kept))
+            turn, can_compare = known[-1].turn, comparable > 1 and known[-1].kept
         else:
-            shown.append(replace(artifact, turn=current, comparable=comparable > 0 and artifact.size <= MAX_FILE))
+            turn, can_compare = current, comparable > 0 and artifact.size <= MAX_FILE
+        shown.append(msgspec.structs.replace(artifact, turn=turn, comparable=can_compare))
     return shown
 
 

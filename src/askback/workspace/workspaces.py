@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Unpack
 
 from askback.blobs.base import Files
 from askback.core.errors import Unavailable
@@ -22,7 +23,7 @@ from askback.fs.atomic import GroupSync, sync_folder
 from askback.fs.beneath import remove_tree
 from askback.fs.walk import TreeTooLarge, open_tree
 from askback.process.locks import FileLock, is_held
-from askback.workspace.layout import Workspace
+from askback.workspace.layout import Rules, Workspace
 from askback.workspace.run_objects import RunObjects
 
 log = logging.getLogger(__name__)
@@ -30,49 +31,63 @@ log = logging.getLogger(__name__)
 _MAX_LATEST = 256
 
 
+class RunNotes:
+    """A small file for each of some runs, in a folder for such files. It survives a power failure."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, run_id: str, text: str = "") -> None:
+        note = _below(self._folder, run_id)
+        self._folder.mkdir(exist_ok=True, mode=0o700)
+        note.write_text(text)
+        sync_folder(self._folder)
+
+    def remove(self, run_id: str) -> None:
+        _below(self._folder, run_id).unlink(missing_ok=True)
+
+    def run_ids(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return sorted(note.name for note in _of_runs(self._folder))
+        return []
+
+    def texts(self) -> dict[str, str]:
+        found = {}
+        for run_id in self.run_ids():
+            with suppress(FileNotFoundError):
+                found[run_id] = (self._folder / run_id).read_text()
+        return found
+
+
 class Workspaces:
     """The workspaces of all runs on this machine."""
 
     def __init__(
-        self,
-        root: Path,
-        sign_ins: Sequence[str] = (),
-        fork_points: int = 0,
-        notes: Path | None = None,
-        files: Files | None = None,
-        database: str | None = None,
-        home_bytes: int = 0,
+        self, root: Path, *, notes: Path | None = None, files: Files | None = None, **rules: Unpack[Rules]
     ) -> None:
         """`notes` is the data folder; None: the one that has `root`.
 
         `files`: where the files of runs are stored for every machine; None if this is the only one.
-        `database` and `home_bytes`: as in `Workspace`.
         """
         notes = notes or root.parent
         self._root = root
         self._disk = GroupSync(root)
         self._files = files
-        self._database = database
-        self._fork_points = fork_points
-        self._home_bytes = home_bytes
-        self._deletions = notes / "deleting"
-        """A file for each run that is being deleted."""
-        self._sign_ins = sign_ins
-        """The sign-in files of all engines, relative to a home."""
+        self._rules = rules
+        self._deletions = RunNotes(notes / "deleting")
+        """Runs whose deletion began and has not ended."""
         self._latest: dict[str, Workspace] = {}
         """Some of those that were used: a turn needs its own several times."""
-        self._sign_in_notes = notes / "sign-ins"
-        """A file for each run whose process may stay while it waits, with a sign-in in its home."""
+        self._sign_ins_left = RunNotes(notes / "sign-ins")
+        """Runs whose process may stay while they wait, with a sign-in in their home."""
 
     def of(self, run_id: str) -> Workspace:
         known = self._latest.get(run_id)
         if known is None:
             if len(self._latest) >= _MAX_LATEST:
                 self._latest.clear()
-            objects = self._objects(run_id)
-            root, most = _below(self._root, run_id), self._home_bytes
-            known = Workspace(root, self._sign_ins, self._fork_points, objects, self._database, most)
-            self._latest[run_id] = known
+            root, objects = _below(self._root, run_id), self._objects(run_id)
+            known = self._latest[run_id] = Workspace(root, objects, **self._rules)
         return known
 
     def sync(self, run_id: str) -> None:
@@ -136,45 +151,36 @@ class Workspaces:
 
     def record_sign_in(self, run_id: str) -> None:
         """The sign-in in the run's home stays there while the run waits, until `forget_sign_in`."""
-        note = _below(self._sign_in_notes, run_id)
-        self._sign_in_notes.mkdir(exist_ok=True, mode=0o700)
-        note.touch()
-        sync_folder(self._sign_in_notes)
+        self._sign_ins_left.add(run_id)
 
     def forget_sign_in(self, run_id: str) -> None:
-        _below(self._sign_in_notes, run_id).unlink(missing_ok=True)
+        self._sign_ins_left.remove(run_id)
 
     def remove_left_sign_ins(self) -> None:
         """Remove the sign-ins of processes that have ended with their program."""
-        with suppress(FileNotFoundError):
-            for note in _of_runs(self._sign_in_notes):
-                workspace = self.of(note.name)
-                lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
-                if workspace.root.is_dir() and lock is None:
-                    # A process is alive, and its program removes the sign-in.
-                    continue
-                try:
-                    workspace.remove_sign_ins()
-                    note.unlink(missing_ok=True)
-                finally:
-                    if lock is not None:
-                        lock.release()
+        for run_id in self._sign_ins_left.run_ids():
+            workspace = self.of(run_id)
+            lock = FileLock.take(workspace.lock_path) if workspace.root.is_dir() else None
+            if workspace.root.is_dir() and lock is None:
+                # A process is alive, and its program removes the sign-in.
+                continue
+            try:
+                workspace.remove_sign_ins()
+                self._sign_ins_left.remove(run_id)
+            finally:
+                if lock is not None:
+                    lock.release()
 
     def mark_for_deletion(self, run_id: str) -> None:
-        note = _below(self._deletions, run_id)
-        self._deletions.mkdir(exist_ok=True, mode=0o700)
-        note.touch()
-        sync_folder(self._deletions)
+        self._deletions.add(run_id)
 
     def marked_for_deletion(self) -> list[str]:
         """Runs whose deletion began and has not ended."""
-        with suppress(FileNotFoundError):
-            return [note.name for note in _of_runs(self._deletions)]
-        return []
+        return self._deletions.run_ids()
 
     def unmark(self, run_ids: Sequence[str]) -> None:
         for run_id in run_ids:
-            _below(self._deletions, run_id).unlink(missing_ok=True)
+            self._deletions.remove(run_id)
 
 
 def _below(folder: Path, run_id: str) -> Path:
@@ -210,14 +216,12 @@ class FreshFolders:
 
     def __init__(self, workspaces: Workspaces, notes: Path, *, program: Callable[[], str]) -> None:
         self._workspaces = workspaces
-        self._notes = notes
+        self._notes = RunNotes(notes)
         self._program = program
 
     def create(self, run_id: str, home_template: Path | None) -> tuple[Workspace, FileLock]:
         """A folder with what an engine needs to start, and the lock that its processes hold. No turn has started in it."""
-        self._notes.mkdir(exist_ok=True, mode=0o700)
-        (self._notes / run_id).write_text(self._program())
-        sync_folder(self._notes)
+        self._notes.add(run_id, self._program())
         workspace = self._workspaces.of(run_id)
         workspace.root.mkdir(parents=True, mode=0o700)
         lock = FileLock.take(workspace.lock_path)
@@ -229,7 +233,7 @@ class FreshFolders:
 
     def hand_over(self, run_id: str) -> None:
         """From now on, the folder is like that of any other run."""
-        (self._notes / run_id).unlink(missing_ok=True)
+        self._notes.remove(run_id)
 
     def remove(self, run_id: str) -> None:
         """Remove a folder that no run has taken over."""
@@ -239,12 +243,7 @@ class FreshFolders:
 
     def noted(self) -> Mapping[str, str]:
         """The name of the program of each of them, by run id. An empty note is being written, before there is a folder."""
-        found = {}
-        with suppress(FileNotFoundError):
-            for note in self._notes.iterdir():
-                with suppress(FileNotFoundError):
-                    found[note.name] = note.read_text()
-        return {run_id: program for run_id, program in found.items() if program and is_run_id(run_id)}
+        return {run_id: program for run_id, program in self._notes.texts().items() if program}
 
     def unused(self, run_ids: Collection[str]) -> list[str]:
         """Those of these in which no process is alive."""

@@ -104,7 +104,7 @@ def _without_pointer() -> None:
 
 def _without_end_of_lease() -> None:
     """A worker whose lease is over goes on, and so do its engines."""
-    from askback.cluster.leased import LeasedInstances
+    from askback.cluster.lease import LeasedInstances
 
     _replace(LeasedInstances, "mark_lost", lambda *_: None)
     _replace(Guardian, "extend_lease", lambda *_: None)

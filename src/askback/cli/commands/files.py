@@ -52,7 +52,7 @@ async def status(settings: Settings, as_json: bool) -> int:
 async def adopt(settings: Settings, as_json: bool, yes: bool) -> int:
     """Use the store at the address of `files` with this database, whatever was used before.
 
-    Needed if the database was restored, or if the mark of the store is lost. Never use one store with two databases: each
+    Needed if the database was restored, or if the id of the store is lost. Never use one store with two databases: each
     removes the files that only the other knows. No server or worker may be running.
     """
     from askback.app.files import files_at, given_address

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +200,7 @@ def _field_uses(package: SkillPackage, engines: Sequence[str]) -> list[FieldUse]
 
     names = [field_name(PROMPTS, name) for name in package.prompts if name not in (*engines, "common")]
     reason = "there is no engine with this name"
-    return [replace(use, honoured=False, meaning=reason) if use.field in names else use for use in package.field_uses]
+    return [use._replace(honoured=False, meaning=reason) if use.field in names else use for use in package.field_uses]
 
 
 def _field_lines(uses: Sequence[FieldUse]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from askback.core.runs import ProcessIdentity
 from askback.process import tree
-from askback.process.child import Child, NotStarted, SpawnRequest, starting
+from askback.process.child import Child, NotStarted, ProcessHandle, SpawnRequest, starting
 from askback.process.guardian.delegation import Delegation
 from askback.process.guardian.descendants import FREEZE_SEC
 from askback.process.guardian.messages import Lease, receive_packet
@@ -258,23 +258,18 @@ def _request_file(request: SpawnRequest, *, wrapped: bool) -> Iterator[int]:
         os.close(file)
 
 
-class _GuardedProcess:
+class _GuardedProcess(ProcessHandle):
     """One program with its keeper."""
 
-    identity: ProcessIdentity
-
     def __init__(self, name: str, control: socket.socket, guardian: Guardian) -> None:
+        super().__init__()
         loop = asyncio.get_running_loop()
         self.name = name
         self._guardian = guardian
         self._control: socket.socket | None = control
         self.guardian_socket: socket.socket | None = None
         self.started: asyncio.Future[tuple[int, int]] = loop.create_future()
-        self.exit: asyncio.Future[int] = loop.create_future()
         self._gone = asyncio.Event()
-        self.keeper_lost = False
-        self.expired = False
-        self.breach: Breach | None = None
         self._answers: dict[str, asyncio.Future[bool]] = {}
         """By the word that the keeper answers with."""
         control.setblocking(False)

@@ -228,7 +228,8 @@ def spawn(argv: list[bytes], env: dict[bytes, bytes], streams: list[int], given:
     for file in given:
         os.set_inheritable(file, True)
     tried: OSError = FileNotFoundError(2, os.strerror(2))
-    for path in _candidates(argv[0], env):
+    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    for path in [argv[0]] if b"/" in argv[0] else [os.path.join(folder, argv[0]) for folder in folders]:
         try:
             return os.posix_spawn(
                 path,
@@ -250,10 +251,3 @@ def rewound(file: int) -> int:
     """Set the file to its start: the sandbox reads it, and may be started a second time."""
     os.lseek(file, 0, os.SEEK_SET)
     return file
-
-
-def _candidates(program: bytes, env: dict[bytes, bytes]) -> list[bytes]:
-    if b"/" in program:
-        return [program]
-    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
-    return [os.path.join(folder, program) for folder in folders]

@@ -18,7 +18,7 @@ from askback.core.access import AuditEntry
 from askback.core.errors import Unavailable
 from askback.core.instances import Instance
 from askback.store.base import Store
-from askback.store.postgres import errors, jobs, schema, upgrades
+from askback.store.postgres import errors, jobs, schema
 from askback.store.postgres.connection import DEFAULT, Limits, PostgresConnection
 from askback.store.postgres.link import Server, ServerReaders
 from askback.store.postgres.records import PostgresRecords
@@ -149,15 +149,15 @@ def _check(connection: PostgresConnection) -> str:
     return f"PostgreSQL {server}, {extent}, {size_mb:.0f} MB"
 
 
-def upgrade(address: str, *, force: bool = False) -> upgrades.Upgrade:
-    """Create or upgrade the tables: see `upgrades.upgrade`."""
+def upgrade(address: str, *, force: bool = False) -> schema.Upgrade:
+    """Create or upgrade the tables: see `schema.upgrade`."""
     return _with_connection(
-        address, lambda connection: upgrades.upgrade(connection, force=force), Limits(statement_sec=0)
+        address, lambda connection: schema.upgrade(connection, force=force), Limits(statement_sec=0)
     )
 
 
 def living_instances(address: str) -> Sequence[Instance]:
-    return _with_connection(address, upgrades.living_instances)
+    return _with_connection(address, schema.living_instances)
 
 
 def status(address: str) -> schema.SchemaStatus:

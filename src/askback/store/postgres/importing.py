@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from askback.core.errors import RefusalCode, Unavailable
-from askback.core.runs import parse_run_id
+from askback.core.events import EventType
+from askback.core.interactions import InteractionOutcome
+from askback.core.runs import RunState, parse_run_id, require_run_id
+from askback.core.webhooks import DeliveryReason, WebhookKind
 from askback.fs.paths import open_regular
 from askback.fs.records import Record, found_secret, stored_secret
-from askback.store.postgres import errors, imported_rows, schema
+from askback.store.postgres import errors, schema
 from askback.store.postgres.connection import SCHEMA, Limits, PostgresConnection
-from askback.store.postgres.imported_rows import MAX_NUMBER, TABLES
 from askback.store.postgres.records import SECRETS
+from askback.store.sql import rows as stored
 from askback.store.sql.rows import load_run, searched_text
 from askback.store.sqlite.connection import SqliteConnection
 from askback.store.sqlite.errors import faults_of
@@ -38,6 +41,25 @@ KEYS = ("token", "link-key", "push-key")
 _MAX_FILE = 64 * 2**20
 _IMPORT = "import"
 """The collection that says which folder was imported."""
+
+TABLES = (
+    "runs",
+    "requests",
+    "results",
+    "interactions",
+    "events",
+    "idempotency_keys",
+    "run_labels",
+    "webhooks",
+    "deliveries",
+    "daily_runs",
+    "chat_messages",
+    "audit",
+    "file_store",
+)
+"""In the order of their references."""
+MAX_NUMBER = 2**62
+"""Above all that a server can have counted. Further rows need numbers above those that are imported."""
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +110,7 @@ def import_folder(source: Source, address: str, progress: Progress) -> Imported:
             ):
                 imported = _import(source, rows, target, progress)
         except (psycopg.IntegrityError, psycopg.DataError) as error:
-            raise imported_rows.refused(error.diag.table_name or "the tables", error) from error
+            raise _refused(error.diag.table_name or "the tables", error) from error
         except psycopg.Error as error:
             raise errors.unavailable(error, address) from error
         mark_as_moved(rows, source.database)
@@ -149,13 +171,13 @@ def _decoded(values: Iterator[Any], table: str) -> Iterator[Any]:
     try:
         yield from values
     except UnicodeDecodeError as error:
-        raise imported_rows.refused(table, error) from error
+        raise _refused(table, error) from error
 
 
 def _values(table: str, row: Mapping[str, Any]) -> Iterator[Any]:
-    imported_rows.check(table, row)
+    _check_row(table, row)
     if table == "runs":
-        row = {**row, "doc": imported_rows.without_trust(row["doc"])}
+        row = {**row, "doc": _without_trust(row["doc"])}
     for name, value in row.items():
         yield bool(value) if name in _FLAGS else value
     if table == "runs":
@@ -180,7 +202,7 @@ def _continue_numbers(source: SqliteConnection, target: PostgresConnection) -> N
         highest = None if sequence is None else target.value(f"SELECT max(number) FROM {table}")
         counted = used.get(table, 0)
         if type(counted) is not int or not 0 <= counted < MAX_NUMBER:
-            raise imported_rows.refused(table, ValueError(f"its last number is {counted!r}"))
+            raise _refused(table, ValueError(f"its last number is {counted!r}"))
         last = max(highest or 0, counted)
         if sequence is not None and last:
             target.execute("SELECT setval(:sequence, :last)", {"sequence": sequence, "last": last})
@@ -280,3 +302,89 @@ def _skills(folder: Path) -> dict[str, Any]:
             continue
         found[path.stem] = {"digest": path.stem, "versions": msgspec.to_builtins(versions)}
     return found
+
+
+# The rows of a file that somebody else may have prepared: each is decoded by our types before it is written.
+
+
+def _check_row(table: str, row: Mapping[str, Any]) -> None:
+    """Raises `Unavailable` for a row that no version of Askback has written."""
+    try:
+        for name, kinds in known_columns(table).items():
+            _check_value(name, row[name], kinds)
+        _check_documents(table, row)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise _refused(table, error) from error
+
+
+def _without_trust(doc: str) -> str:
+    """The document of a run, whose workdir only the settings can allow: the file may be from somebody else."""
+    run = load_run(doc)
+    if run.workdir is None or not run.workdir.by_user:
+        return doc
+    return stored.stored(run.evolve(workdir=replace(run.workdir, by_user=False)))[1]
+
+
+def _refused(table: str, error: Exception) -> Unavailable:
+    reason = " ".join(str(error).split())[:300]
+    message = (
+        f"a row of `{table}` in the SQLite file cannot be imported: {reason}. Nothing was imported; repair the file, or"
+        " restore a backup of the folder"
+    )
+    return Unavailable(RefusalCode.STORE_UNUSABLE, message)
+
+
+def _check_value(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if type(value) not in kinds:
+        raise TypeError(f"{name} has a value of the type {type(value).__name__}")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(f"{name} contains U+0000")
+    if isinstance(value, int) and name in ("number", "run", "webhook") and not 0 <= value < MAX_NUMBER:
+        raise ValueError(f"{name} is {value}")
+    if isinstance(value, int) and (name == "at" or name.endswith("_at")):
+        stored.moment(value)
+
+
+def _check_documents(table: str, row: Mapping[str, Any]) -> None:
+    match table:
+        case "runs":
+            run = load_run(row["doc"])
+            require_run_id(row["id"])
+            if (run.id, run.state) != (row["id"], row["state"]):
+                raise ValueError(f"the document of run {row['id']} is that of another run or state")
+            if run.kept is not None and not run.kept.startswith(f"runs/{run.id}/"):
+                raise ValueError(f"run {run.id} names the files of another run")
+        case "requests":
+            request = stored.load_request(row["input"], row["parameter"], row["env"])
+            _check_objects(request.input, request.parameter)
+        case "results":
+            stored.load(row["data"])
+        case "interactions":
+            if stored.load_interaction(row["doc"]).interaction_id != row["interaction_id"]:
+                raise ValueError("the document of an interaction is that of another one")
+            InteractionOutcome(row["outcome"])
+        case "events":
+            EventType(row["type"])
+            _check_objects(stored.load(row["data"]))
+        case "webhooks":
+            WebhookKind(row["kind"])
+            _check_states((row["states"] or "").split(","))
+            _check_objects(stored.load(row["labels"] or "{}"))
+            msgspec.json.decode(row["remind_after"] or "[]", type=list[int])
+        case "deliveries":
+            DeliveryReason(row["reason"])
+            _check_states([row["old"], row["new"]])
+            if row["doc"] is not None:
+                load_run(row["doc"])
+        case "daily_runs":
+            RunState(row["state"])
+
+
+def _check_states(states: Iterable[str | None]) -> None:
+    for state in filter(None, states):
+        RunState(state)
+
+
+def _check_objects(*values: object) -> None:
+    if not all(isinstance(value, dict) for value in values):
+        raise TypeError("a document is no JSON object")

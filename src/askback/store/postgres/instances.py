@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
@@ -31,16 +31,9 @@ SET tcp_keepalives_count TO 3;
 """The server notices within seconds that the machine of a session is gone, and releases its locks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Living:
-    name: str
-    boot_id: str
-
-
-def alive(connection: Connection, names: Collection[str]) -> Sequence[Living]:
-    """The named instances whose lease is not over."""
-    found = connection.fetch(connection.sql["living_names"], {"names": rows.dump(list(names))})
-    return [Living(name=name, boot_id=boot_id) for name, boot_id in found]
+def alive(connection: Connection, names: Collection[str]) -> Mapping[str, str]:
+    """The named instances whose lease is not over, each with the boot id of its machine."""
+    return dict(connection.fetch(connection.sql["living_names"], {"names": rows.dump(list(names))}))
 
 
 def living(connection: Connection) -> Sequence[Instance]:

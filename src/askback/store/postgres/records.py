@@ -1,4 +1,4 @@
-"""Collections of records and secrets as rows, the same for all servers on one database. Implements `fs.records.Records`.
+"""Collections of records and secrets as rows, the same for all servers on one database.
 
 A server watches the database: a thread looks every second, and at once after a notification, which collections have
 changed, and reads those again. Requests are admitted by the cache. If it was not confirmed for two seconds, they wait.
@@ -25,7 +25,7 @@ import psycopg
 
 from askback.background.loops import keep_trying_in_thread, start_thread
 from askback.core.errors import RefusalCode, Unavailable
-from askback.fs.records import Collection, Record, found_secret, fresh_secret
+from askback.fs.records import Collection, Record, Records, found_secret, fresh_secret
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.link import ConnectionLost, Link, Server
 from askback.store.sql.rows import known_fields, newer_fields, with_fields
@@ -54,7 +54,7 @@ class _Secret:
     secret: str
 
 
-class PostgresRecords:
+class PostgresRecords(Records):
     """Without `watch`, every read asks the database. `folder` has the secrets of a server that was embedded before."""
 
     def __init__(self, server: Server, *, instance: str, folder: Path | None = None) -> None:
@@ -268,8 +268,8 @@ class _Change:
     removed: tuple[str, ...]
 
 
-class RowCollection(Generic[R]):
-    """Implements `fs.records.Collection`. Reads from the cache if the program watches the database."""
+class RowCollection(Collection[R]):
+    """Reads from the cache if the program watches the database."""
 
     FRESH_SEC = 2.0
     """What was revoked is refused after this time at the latest, in every program."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -39,27 +40,21 @@ def message(instance: str, change: Change) -> str | None:
     return text if len(text.encode()) <= _MAX_MESSAGE_BYTES else f"{instance} {what} "
 
 
+@dataclass
 class Wake:
-    """`moved` is called in the event loop with the ids of changed runs, or None if they are unknown; `added` with the id
-    of a run that only has new events; `recorded` with the name of a changed collection, or None if any may have changed."""
+    """Its callbacks are called in the event loop."""
 
-    def __init__(
-        self,
-        server: Server,
-        instance: str,
-        *,
-        moved: Callable[[Collection[str] | None], None],
-        added: Callable[[str], None],
-        recorded: Callable[[str | None], None],
-    ) -> None:
-        self._server = server
-        self._instance = instance
-        self._moved = moved
-        self._added = added
-        self._recorded = recorded
-        self._task: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
-        """The connection was lost, or this is closed."""
+    server: Server
+    instance: str
+    moved: Callable[[Collection[str] | None], None]
+    """Gets the ids of changed runs, or None if they are unknown."""
+    added: Callable[[str], None]
+    """Gets the id of a run that only has new events."""
+    recorded: Callable[[str | None], None]
+    """Gets the name of a changed collection, or None if any may have changed."""
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """The connection was lost, or this is closed."""
 
     async def open(self) -> None:
         """Listen. Raises `Unavailable` if the server cannot be reached."""
@@ -70,7 +65,7 @@ class Wake:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._over.set)
 
-        self._server.on_silence.append(listen_again)
+        self.server.on_silence.append(listen_again)
         self._task = asyncio.create_task(self._listen(connection))
 
     async def close(self) -> None:
@@ -80,16 +75,16 @@ class Wake:
             await self._task
 
     async def _connect(self) -> PostgresConnection:
-        return await in_own_thread(lambda: self._server.retry_lost(self._listening), name="askback-store-listen")
+        return await in_own_thread(lambda: self.server.retry_lost(self._listening), name="askback-store-listen")
 
     def _listening(self) -> PostgresConnection:
-        connection = self._server.connect()
+        connection = self.server.connect()
         try:
-            with self._server.watchdog.limit(connection, self._server.limits.least_sec):
+            with self.server.watchdog.limit(connection, self.server.limits.least_sec):
                 connection.execute("LISTEN askback")
         except psycopg.Error as error:
             connection.close()
-            self._server.report_lost(error)
+            self.server.report_lost(error)
             raise ConnectionLost(error) from error
         return connection
 
@@ -99,15 +94,15 @@ class Wake:
             connection.close()
             connection = await self._again()
             if connection is not None:
-                self._moved(None)
-                self._recorded(None)
+                self.moved(None)
+                self.recorded(None)
 
     async def _again(self) -> PostgresConnection | None:
         """Another connection; None if this is closed."""
         pauses = Pauses(_LONGEST_PAUSE_SEC)
 
         async def connect() -> PostgresConnection | None:
-            return None if self._server.closing.is_set() else await self._connect()
+            return None if self.server.closing.is_set() else await self._connect()
 
         def retries(error: Exception) -> bool:
             if is_outage(error):
@@ -118,7 +113,7 @@ class Wake:
 
     async def _until_lost(self, connection: PostgresConnection) -> None:
         loop, descriptor = asyncio.get_running_loop(), connection.raw.fileno()
-        if not self._server.closing.is_set():
+        if not self.server.closing.is_set():
             self._over.clear()
         loop.add_reader(descriptor, self._receive, connection)
         try:
@@ -131,7 +126,7 @@ class Wake:
         try:
             connection.raw.pgconn.consume_input()
         except psycopg.Error as error:
-            self._server.report_lost(error)
+            self.server.report_lost(error)
             self._over.set()
             return
         while (notification := connection.raw.pgconn.notifies()) is not None:
@@ -140,14 +135,14 @@ class Wake:
     def _hear(self, text: str) -> None:
         """Every user of the database may send anything: PostgreSQL has no permissions for notifications."""
         words = text.split(" ", 2)
-        if len(words) < 3 or words[0] == self._instance:
+        if len(words) < 3 or words[0] == self.instance:
             return
         _, what, run_id = words
         if what == _RECORDS:
-            self._recorded(run_id)
+            self.recorded(run_id)
         elif not run_id:
-            self._moved(None)
+            self.moved(None)
         elif what == _EVENTS:
-            self._added(run_id)
+            self.added(run_id)
         elif what == _MOVED:
-            self._moved([run_id])
+            self.moved([run_id])

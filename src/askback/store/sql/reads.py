@@ -269,19 +269,11 @@ def audit_entries(connection: Connection, where: AuditFilter, cursor: str | None
     return Page(items=items, next_cursor=str(items[-1].number) if len(found) > size else None)
 
 
-def _audit_entry(number: int, at: int, name: str, via: str, action: str, *about: str | None) -> StoredEntry:
-    run_id, interaction_id, object_, address = about
-    return StoredEntry(
-        number=number,
-        at=rows.moment(at),
-        name=name,
-        via=via,
-        action=action,
-        run_id=run_id,
-        interaction_id=interaction_id,
-        object=object_,
-        address=address,
-    )
+_AUDIT_COLUMNS = ("name", "via", "action", "run_id", "interaction_id", "object", "address")
+
+
+def _audit_entry(number: int, at: int, *about: Any) -> StoredEntry:
+    return StoredEntry(number=number, at=rows.moment(at), **dict(zip(_AUDIT_COLUMNS, about, strict=True)))
 
 
 def count_stored_runs(connection: Connection) -> StoredRunCount:

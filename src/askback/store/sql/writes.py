@@ -53,50 +53,28 @@ class Change:
         return rows.event_page(self.changed_id, numbered, more=False, committed_at=committed_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRun:
-    decision: Decision
-    run: Run
-    columns: rows.Columns
-    events: EventRows
-    notices: tuple[outbox.Notice, ...]
-    webhooks: tuple[rows.Columns, ...]
-    input: str
-    parameter: str
-    env: str | None
-    asked: rows.Columns | None
-    closed: rows.Columns | None
-    key: IdempotencyKey | None
-    max_open: int | None
+    """A new run, encoded before the transaction begins."""
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         decision: Decision,
         request: RunRequest,
         key: IdempotencyKey | None,
         webhooks: Sequence[Webhook] = (),
         max_open: int | None = None,
-    ) -> CreateRun:
-        run, doc = rows.stored(decision.run)
-        events = rows.event_rows(decision.events)
-        if key is not None:
-            key = IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
-        return cls(
-            decision=decision,
-            run=run,
-            columns=rows.run_columns(run, doc, len(events)),
-            events=events,
-            notices=outbox.notices(decision.events),
-            webhooks=tuple(outbox.webhook_columns(webhook) for webhook in webhooks),
-            input=rows.dump(request.input),
-            parameter=rows.dump(request.parameter),
-            env=request.env,
-            asked=_interaction_columns(decision.asked),
-            closed=_interaction_columns(decision.closed),
-            key=key,
-            max_open=max_open,
-        )
+    ) -> None:
+        self.decision = decision
+        self.run, doc = rows.stored(decision.run)
+        self.events = rows.event_rows(decision.events)
+        self.columns = rows.run_columns(self.run, doc, len(self.events))
+        self.notices = outbox.notices(decision.events)
+        self.webhooks = tuple(outbox.webhook_columns(webhook) for webhook in webhooks)
+        self.input, self.parameter, self.env = rows.dump(request.input), rows.dump(request.parameter), request.env
+        self.asked = _interaction_columns(decision.asked)
+        self.closed = _interaction_columns(decision.closed)
+        self.key = key and IdempotencyKey(key=clean(key.key), body_digest=clean(key.body_digest))
+        self.max_open = max_open
 
     def write(self, connection: Connection) -> Change:
         if self.key is not None:
@@ -155,35 +133,20 @@ class CreateRun:
                 raise Conflict(RefusalCode.WORKDIR_IN_USE, message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDecision:
-    before: Run
-    decision: Decision
-    run: Run
-    columns: rows.Columns
-    events: EventRows
-    notices: tuple[outbox.Notice, ...]
-    asked: rows.Columns | None
-    closed: rows.Columns | None
-    result: str | None
-    shares: Shares
+    """What a run becomes, encoded before the transaction begins."""
 
-    @classmethod
-    def of(cls, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> ApplyDecision:
-        events = rows.event_rows(decision.events)
-        run, doc = rows.stored(decision.run)
-        return cls(
-            before=before,
-            decision=decision,
-            run=run,
-            columns=rows.run_columns(run, doc, len(events)) | {"before": before.version},
-            events=events,
-            notices=outbox.notices(decision.events),
-            asked=_interaction_columns(decision.asked),
-            closed=_interaction_columns(decision.closed),
-            result=rows.dump(decision.result) if run.state is RunState.SUCCEEDED else None,
-            shares=shares,
-        )
+    def __init__(self, before: Run, decision: Decision, shares: Shares = UNLIMITED) -> None:
+        self.before = before
+        self.decision = decision
+        self.run, doc = rows.stored(decision.run)
+        self.events = rows.event_rows(decision.events)
+        self.columns = rows.run_columns(self.run, doc, len(self.events)) | {"before": before.version}
+        self.notices = outbox.notices(decision.events)
+        self.asked = _interaction_columns(decision.asked)
+        self.closed = _interaction_columns(decision.closed)
+        self.result = rows.dump(decision.result) if self.run.state is RunState.SUCCEEDED else None
+        self.shares = shares
 
     def write(self, connection: Connection) -> Change:
         self._refuse_over_quota(connection)

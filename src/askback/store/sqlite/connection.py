@@ -19,11 +19,12 @@ from urllib.parse import quote
 import apsw
 
 from askback.core.errors import RefusalCode, Unavailable
+from askback.core.queue import party, priority
+from askback.core.runs import Run
 from askback.store.sql import connection as shared
 from askback.store.sql import rows
-from askback.store.sql.connection import Values
+from askback.store.sql.connection import Connection, Values
 from askback.store.sqlite import errors
-from askback.store.sqlite.queue import QueueRows
 
 T = TypeVar("T")
 
@@ -48,6 +49,29 @@ DIALECT = shared.Dialect(_FOLDER)
 @cache
 def migrations() -> tuple[str, ...]:
     return shared.migrations(_FOLDER.joinpath("migrations"))
+
+
+class QueueRows:
+    """Rows of the table `queue`, one for every run that is queued. Implements `store.sql.connection.QueueWriter`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, number: int, run: Run) -> None:
+        row = {"run": number, "owner": run.owner, "engine": run.engine, "priority": int(priority(run))}
+        self._connection.execute(self._connection.sql["enqueue"], row | {"party": party(run)})
+
+    def remove(self, number: int, before: Run, *, claimed: bool) -> None:
+        self._connection.execute(self._connection.sql["dequeue"], {"run": number})
+        if claimed:
+            served = {"party": party(before), "priority": int(priority(before))}
+            self._connection.execute(self._connection.sql["serve"], served)
+
+    def hand_over(self, number: int, run: Run) -> None:
+        self._connection.execute(self._connection.sql["hand_over"], {"run": number, "owner": run.owner})
+
+    def forget(self, run_id: str) -> None:
+        """Nothing: a run that may be deleted is not queued."""
 
 
 class SqliteConnection(apsw.Connection):

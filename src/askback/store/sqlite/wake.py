@@ -51,7 +51,11 @@ class Wake:
         mailbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             mailbox.setblocking(False)
-            _bind(mailbox, folder, directory, name)
+            # Under a draft name first: others would remove a mailbox that does not accept messages yet.
+            draft = name.removesuffix(_SUFFIX)
+            mailbox.bind(_address(folder, directory, draft))
+            os.chmod(draft, 0o600, dir_fd=directory)
+            os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             mailbox.close()
             os.close(directory)
@@ -99,7 +103,9 @@ class Wake:
                 message = self._mailbox.recv(_MAX_MESSAGE_BYTES)
             except OSError:
                 break
-            run_ids = _run_ids(message)
+            run_ids: list[str] = []
+            with contextlib.suppress(msgspec.DecodeError):
+                run_ids = msgspec.json.decode(message, type=list[str])
             known = known and bool(run_ids) and count < self._capacity
             changed.update(run_ids)
         if not known:
@@ -110,14 +116,6 @@ class Wake:
     def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._directory)
-
-
-def _bind(mailbox: socket.socket, folder: Path, directory: int, name: str) -> None:
-    """Bind under a draft name and rename: others would remove a mailbox that does not accept messages yet."""
-    draft = name.removesuffix(_SUFFIX)
-    mailbox.bind(_address(folder, directory, draft))
-    os.chmod(draft, 0o600, dir_fd=directory)
-    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _address(folder: Path, directory: int, name: str) -> str:
@@ -137,10 +135,3 @@ def _mailbox_capacity() -> int:
         return max(1, int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()))
     except (OSError, ValueError):
         return 4
-
-
-def _run_ids(message: bytes) -> list[str]:
-    try:
-        return msgspec.json.decode(message, type=list[str])
-    except msgspec.DecodeError:
-        return []

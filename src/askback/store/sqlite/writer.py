@@ -73,7 +73,12 @@ class Writer:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._log_pages = 0
         self._closed = False
-        connection.set_wal_hook(self._on_log_written)
+
+        def record_log(connection: apsw.Connection, database: str, pages: int) -> int:
+            self._log_pages = pages
+            return apsw.SQLITE_OK
+
+        connection.set_wal_hook(record_log)
         self._thread = start_thread(self._run, name="askback-store-writer")
 
     async def write(self, work: Callable[[Connection], T]) -> T:
@@ -204,10 +209,6 @@ class Writer:
                 self._notify(outcome, committed_at)
 
     # The log.
-
-    def _on_log_written(self, connection: apsw.Connection, database: str, pages: int) -> int:
-        self._log_pages = pages
-        return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
         """Checkpoint the log after the callers have been answered. Passive, so it does not wait for readers."""
