@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -19,24 +18,15 @@ from askback.http.auth import MCP
 from askback.http.bodies import BodyCap
 from askback.http.context import Context
 from askback.http.messages import METHOD, Messages
+from askback.mcp import INSTALL, missing_package
 
 if TYPE_CHECKING:
     from askback.mcp.http_face import HttpFace
 
 log = logging.getLogger(__name__)
 
-INSTALL = "install it with: pip install 'askback[mcp]' (with pipx: pipx inject askback 'askback[mcp]')"
-
 _VALID_SEC = 5.0
 """How often the sessions of revoked tokens are looked for."""
-
-
-def missing_package() -> bool:
-    """Whether the package of the extra `mcp` is missing."""
-    try:
-        return find_spec("mcp.server") is None or find_spec("mcp_types") is None
-    except ImportError:
-        return True
 
 
 class McpFace:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import re
 import secrets
 import threading
@@ -17,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -27,6 +29,7 @@ from askback.core.errors import FULL_DISK, Invalid, RefusalCode, Unavailable, di
 T = TypeVar("T")
 
 USUAL_SEC = 30.0
+_IDLE_SEC = 5.0
 PIECE = 8 << 20
 """What is transferred at a time of a large file. An object store accepts no smaller parts than 5 MB."""
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}){0,15}")
@@ -156,12 +159,19 @@ class _Reader(io.RawIOBase):
 
 
 class Calls:
-    """Calls of a store, each in a daemon thread: a store that hangs delays neither the caller nor the end of the program."""
+    """Calls of a store, in daemon threads: a store that hangs delays neither the caller nor the end of the program.
+
+    A thread waits some seconds for another call before it ends.
+    """
 
     def __init__(self, place: str, usual_sec: float, *, threads: int) -> None:
         self._place = place
         self._usual_sec = usual_sec
         self._free = threading.Semaphore(threads)
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._changing = threading.Lock()
+        self._idle = 0
+        """How many threads wait for a call that nobody has made yet."""
 
     def time_limit(self, size: int = 0) -> float:
         """The seconds that a call may take. A large file gets one more for each megabyte."""
@@ -176,23 +186,48 @@ class Calls:
             raise late
         answer: Future[T] = Future()
         try:
-            start_thread(self._work, work, answer, name="askback-files")
+            if not self._take_idle():
+                start_thread(self._work, name="askback-files")
         except BaseException:
             self._free.release()
             raise
+        self._calls.put((work, answer))
         try:
             answer.exception(max(began + seconds - time.monotonic(), 0))
         except TimeoutError:
             raise late from None
         return answer.result()
 
-    def _work(self, work: Callable[[], T], answer: Future[T]) -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:
-            answer.set_exception(error)
-        finally:
+    def _take_idle(self) -> bool:
+        """Count on one idle thread, or end as one. False if there is none."""
+        with self._changing:
+            is_idle = self._idle > 0
+            self._idle -= is_idle
+            return is_idle
+
+    def _work(self) -> None:
+        while True:
+            try:
+                work, answer = self._calls.get(timeout=_IDLE_SEC)
+            except queue.Empty:
+                if self._take_idle():
+                    return
+                continue
+            finish = _outcome(work, answer)
+            # First of all: the next call may come as soon as this one is answered.
+            with self._changing:
+                self._idle += 1
             self._free.release()
+            finish()
+            del work, answer, finish
+
+
+def _outcome(work: Callable[[], T], answer: Future[T]) -> Callable[[], None]:
+    """Do the work, and return what settles the answer."""
+    try:
+        return partial(answer.set_result, work())
+    except BaseException as error:
+        return partial(answer.set_exception, error)
 
 
 class StoreKind(StrEnum):

@@ -14,6 +14,7 @@ from askback.cli import exit_codes, options, output
 from askback.cli.connection import check_url, find, server_options
 from askback.cli.help import Command, Group
 from askback.cli.mcp_config import CLIENTS, NAME, ConfigFile, McpClient, command_line, entry_text
+from askback.mcp import INSTALL, missing_package
 
 if TYPE_CHECKING:
     from askback.settings.model import Settings
@@ -140,8 +141,6 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
 
 def _check_package() -> None:
     """Raises `CommandFailed` without the extra `mcp`, with the command that installs it."""
-    from askback.app.mcp import INSTALL, missing_package
-
     if missing_package():
         raise exit_codes.CommandFailed("MCP_MISSING", f"MCP is not installed; {INSTALL}", exit_code=exit_codes.FAILED)
 
