@@ -308,10 +308,9 @@ def test_an_error_names_the_file_of_the_client(world: World, tmp_path: Path) -> 
 
 
 def without_extra(tmp_path: Path) -> dict[str, str]:
-    package = tmp_path / "blocked/mcp"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise ImportError('not installed')")
-    return {"PYTHONPATH": str(package.parent)}
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked/sitecustomize.py").write_text("import sys\nsys.modules['mcp'] = None\n")
+    return {"PYTHONPATH": str(tmp_path / "blocked")}
 
 
 @pytest.mark.parametrize("option", [(), ("--print",)])
