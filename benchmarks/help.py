@@ -1,4 +1,4 @@
-"""How long `askback --help` takes, beside a Python that does nothing, in turns.
+"""How long commands take from start to exit, and an MCP server to its first answer, beside a Python that does nothing, in turns.
 
 python benchmarks/help.py [--rounds 20]
 """
@@ -6,11 +6,17 @@ python benchmarks/help.py [--rounds 20]
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import report
+from servers import prepare
 
 FLOOR = "python -c pass"
 COMMANDS = {
@@ -19,24 +25,71 @@ COMMANDS = {
     "askback --help": ["-m", "askback", "--help"],
     "askback run --help": ["-m", "askback", "run", "--help"],
 }
+RUN = "askback run, of an engine that ends at once"
+MCP = "askback mcp, to its answer to initialize"
+INITIALIZE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "benchmark", "version": "1"},
+}
+Figures = dict[str, list[float]]
 
 
-def seconds(words: list[str]) -> float:
+def finish(words: list[str]) -> float:
     began = time.perf_counter()
-    subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, *words], stdin=subprocess.DEVNULL, capture_output=True, check=True)
     return time.perf_counter() - began
 
 
+def initialize(words: list[str]) -> float:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(json.dumps(request).encode() + b"\n")
+        program.stdin.flush()
+        answer = json.loads(program.stdout.readline())
+        taken = time.perf_counter() - began
+        program.stdin.close()
+    assert "result" in answer, answer
+    return taken
+
+
+def cpu_sec() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def once(name: str, call: Callable[[list[str]], float], words: list[str], taken: Figures, cpu: Figures) -> None:
+    before = cpu_sec()
+    taken.setdefault(name, []).append(1000 * call(words))
+    cpu.setdefault(name, []).append(1000 * (cpu_sec() - before))
+
+
 def measure(asked: argparse.Namespace) -> report.Report:
-    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for number in range(asked.rounds):
-        report.progress(f"round {number + 1} of {asked.rounds}")
-        for name, words in COMMANDS.items():
-            taken[name].append(1000 * seconds(words))
-    made = report.Report("help", "The time of a command that only prints help", f"`{FLOOR}`")
-    for name, times in taken.items():
-        if name != FLOOR:
-            made.add(name, "ms", times, taken[FLOOR])
+    taken: Figures = {}
+    cpu: Figures = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        engine = prepare(folder)
+        config = folder / "askback.toml"
+        config.write_text(f"sandbox = 'off'\n[engines.scripted]\ncommand = [{json.dumps(str(engine))}]\n")
+        common = [f"--config={config}", f"--data-dir={folder / 'data'}"]
+        run = ["-m", "askback", "run", str(folder / "skills" / "instant"), "--engine=scripted", "--mode=auto", *common]
+        # The first run probes the engine.
+        finish(run)
+        for number in range(asked.rounds):
+            report.progress(f"round {number + 1} of {asked.rounds}")
+            for command, words in {**COMMANDS, RUN: run}.items():
+                once(command, finish, words, taken, cpu)
+            once(MCP, initialize, ["-m", "askback", "mcp", *common], taken, cpu)
+    made = report.Report("help", "How long commands take", f"`{FLOOR}`")
+    for command, times in taken.items():
+        if command != FLOOR:
+            made.add(command, "ms", times, taken[FLOOR])
+        if command in (RUN, MCP):
+            made.add(f"its CPU time, {command}", "ms", cpu[command], cpu[FLOOR])
     return made
 
 
