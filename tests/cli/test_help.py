@@ -41,6 +41,7 @@ COMMANDS = (
     ["engines"],
     ["engines", "models"],
     ["engines", "check"],
+    ["permissions", "explain"],
     ["doctor"],
     ["webhooks"],
     ["webhooks", "test"],

@@ -118,6 +118,7 @@ LOOKS = [
     ("engines", "--json"),
     ("engines", "models", "codex"),
     ("engines", "check", "scripted"),
+    ("permissions", "explain", "careful", "--", "git", "push"),
     ("runs",),
     ("show", "0123456789abcdef"),
     ("watch", "0123456789abcdef"),

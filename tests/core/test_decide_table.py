@@ -22,10 +22,13 @@ from typing import NamedTuple, get_args
 
 import pytest
 
+from askback.core.approvals import Answered, RunPermissions
 from askback.core.lifecycle import Decision, Refusal, Stay, decide
+from askback.core.permissions import Ruling
 from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions, RunState, TurnKind, TurnOrder
 from askback.core.signals import (
     Adopted,
+    CallDecided,
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
@@ -107,6 +110,10 @@ TABLE = """
   handle-again      running       *          *            *       current  stays
   handle-other      running       *          *            *       current  refused STATE_UNSUITABLE
   handle            *             *          *            *       *        refused RUN_STALE
+  call              running       *          *            *       current  noted
+  call-used-up      running       *          *            *       current  refused STATE_UNSUITABLE
+  call              *             *          *            *       *        refused RUN_STALE
+  call-used-up      *             *          *            *       *        refused RUN_STALE
   handle-again      *             *          *            *       *        refused RUN_STALE
   handle-other      *             *          *            *       *        refused RUN_STALE
 
@@ -320,12 +327,26 @@ def rebuilding(run: Run) -> Run:
     return in_later_turn(run).evolve(options=options)
 
 
+def guarded(run: Run) -> Run:
+    """With permissions, and an approval that was used up."""
+    answered = Answered(interaction_id="colour", digest="d", approved=True, started=True)
+    return run.evolve(permissions=RunPermissions(policies=(), answered=answered))
+
+
+def call_decided(epoch: int, *, uses_approval: bool = False) -> CallDecided:
+    return CallDecided(
+        epoch=epoch, tool="t", digest="d", decision=Ruling.ALLOW, rule="r", at=NOW, uses_approval=uses_approval
+    )
+
+
 SIGNALS: dict[str, Maker] = {
     "slot": lambda run, epoch: (run, SlotAcquired(worker="worker", at=NOW)),
     "process": lambda run, epoch: (run, ProcessStarted(epoch=epoch, process=PROCESS, at=NOW)),
     "handle": lambda run, epoch: (run.evolve(handle=None), HandleNamed(epoch=epoch, handle=HANDLE, at=NOW)),
     "handle-again": lambda run, epoch: (run, HandleNamed(epoch=epoch, handle=HANDLE, at=NOW)),
     "handle-other": lambda run, epoch: (run, HandleNamed(epoch=epoch, handle=OTHER_HANDLE, at=NOW)),
+    "call": lambda run, epoch: (guarded(run), call_decided(epoch)),
+    "call-used-up": lambda run, epoch: (guarded(run), call_decided(epoch, uses_approval=True)),
     "ends-done": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=DONE, at=NOW)),
     "ends-soft": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=SOFT, at=NOW)),
     "ends-wrong": lambda run, epoch: (run, TurnEnded(epoch=epoch, outcome=WRONG, at=NOW)),

@@ -51,6 +51,7 @@ _UNDO = {
         "ALTER TABLE queue DROP COLUMN party",
         "CREATE INDEX queue_lanes ON queue (owner, engine, priority DESC)",
     ),
+    16: (),
 }
 """By the number of the migration. A new migration adds its entry."""
 

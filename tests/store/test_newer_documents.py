@@ -21,7 +21,7 @@ from askback.access.push_subscriptions import Subscription
 from askback.access.sessions import Invitation, Session
 from askback.access.tokens import Token, TokenUse
 from askback.cluster.fleet import Offer
-from askback.core import access, interactions, runs
+from askback.core import access, interactions, permissions, runs
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import EventType
 from askback.core.instances import InstanceFacts, InstanceKind
@@ -61,6 +61,8 @@ CLOSED: set[type[Enum]] = {
     interactions.InteractionOutcome,
     interactions.AnsweredBy,
     access.AccessScope,
+    permissions.PolicySource,
+    permissions.Ruling,
 }
 """A program that does not know the value cannot do what it means: a new one needs a step that names the oldest format."""
 LATER = {"plain": 1, "nested": {"list": [1, {"a": None}], "text": '"quoted" \u00fc \U0001f600'}, "no": None}

@@ -6,10 +6,10 @@
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 /** What a token allows; `admin` allows everything. */
-export type AccessScope = "submit" | "answer" | "read" | "admin";
+export type AccessScope = "submit" | "answer" | "approve" | "read" | "admin";
 
 /** What was written. */
-export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
+export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "permission.decide" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
 
 /** Who did something, and through which channel. */
 export interface Actor {
@@ -159,7 +159,7 @@ export interface ClosedInteraction {
 export interface ClosedQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, `approval` for a tool call, or the engine's own word. */
   kind: string;
   /** The question, or the introduction of a form. */
   prompt: string;
@@ -175,6 +175,14 @@ export interface ClosedQuestion {
   secret_fields?: Array<string>;
   /** Further information from the engine. */
   context: Json;
+  /** Of an approval: the tool, by the engine's name for it. */
+  tool?: string;
+  /** Of an approval: the input of the call, exactly as the engine will use it. */
+  input?: { [key: string]: Json };
+  /** Of an approval: the folder of the call. */
+  cwd?: string;
+  /** Of an approval: what the call changes in a file, if that is known. */
+  diff?: string;
   /** The turn that asked. */
   attempt_number: number;
   /** When the question was asked. */
@@ -312,6 +320,8 @@ export interface Engine {
   profiles: Array<ProfileKind>;
   /** Whether the process of a resumable run can be kept warm while the run waits (`warm_sec`). */
   warm: boolean;
+  /** How a tool call waits for an approval (`permissions`). `park`: the call itself waits, without a process. `hold`: it waits in a process. `repeat`: it is denied, and allowed once when the model repeats it. `none`: the engine has no gate, and runs with `permissions` are refused. */
+  gate: GateKind;
   /** Null if it is unknown. */
   signed_in: boolean | null;
   /** What to do if it is not installed or not signed in. */
@@ -365,7 +375,7 @@ export interface EngineProfile {
 }
 
 /** Why a run failed. Each code means one thing and is never reused. */
-export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "WORKDIR_UNAVAILABLE" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "INTERNAL_ERROR";
+export type ErrorCode = "SESSION_RESUME_FAILED" | "INTERACTION_WAIT_TIMEOUT" | "INTERACTION_PROCESS_LOST" | "INTERACTIVE_MAX_ATTEMPT_EXCEEDED" | "ASK_USER_PAYLOAD_INVALID" | "OUTPUT_SCHEMA_INVALID" | "ORCHESTRATOR_RESTART_INTERRUPTED" | "ENGINE_NOT_FOUND" | "ENGINE_AUTH_REQUIRED" | "ENGINE_RATE_LIMITED" | "ENGINE_UNREACHABLE" | "ENGINE_API_ERROR" | "ENGINE_CRASHED" | "SCRIPT_INVALID" | "TURN_TIMEOUT" | "OUTPUT_LIMIT_EXCEEDED" | "ENGINE_START_FAILED" | "WORKDIR_UNAVAILABLE" | "RESOURCE_LIMIT_EXCEEDED" | "MEMORY_LIMIT" | "PROCESS_LIMIT" | "CPU_LIMIT" | "DISK_LIMIT" | "PERMISSION_GATE_FAILED" | "INTERNAL_ERROR";
 
 /** Something that happened to a run. */
 export interface Event {
@@ -390,7 +400,7 @@ export interface EventPage {
 }
 
 /** What happened to a run. */
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "permission.decided" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
 
 /** A mistake in a request, for programs. */
 export interface FieldError {
@@ -435,6 +445,9 @@ export interface FromRun {
   /** With `at`: the answer to the question, instead of waiting for it. */
   response?: Json;
 }
+
+/** How a call waits for an approval. */
+export type GateKind = "hold" | "none" | "park" | "repeat";
 
 /** The state of the server. */
 export interface Health {
@@ -502,7 +515,7 @@ export type InheritedFiles = "artifacts" | "workspace";
 export interface Interaction {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, `approval` for a tool call, or the engine's own word. */
   kind: string;
   /** The question, or the introduction of a form. */
   prompt: string;
@@ -518,6 +531,14 @@ export interface Interaction {
   secret_fields: Array<string> | null;
   /** Further information from the engine. */
   context: Json;
+  /** Of an approval: the tool, by the engine's name for it. */
+  tool: string | null;
+  /** Of an approval: the input of the call, exactly as the engine will use it. */
+  input: { [key: string]: Json } | null;
+  /** Of an approval: the folder of the call. */
+  cwd: string | null;
+  /** Of an approval: what the call changes in a file, if that is known. */
+  diff: string | null;
   /** The turn that asked. */
   attempt_number: number;
   /** When the question was asked. */
@@ -718,7 +739,7 @@ export interface Origin {
 export interface PendingQuestion {
   /** Unique within the run. */
   interaction_id: string;
-  /** `text`, `choice`, `secret`, `form` for several questions, or the engine's own word. */
+  /** `text`, `choice`, `secret`, `form` for several questions, `approval` for a tool call, or the engine's own word. */
   kind: string;
   /** The question, or the introduction of a form. */
   prompt: string;
@@ -734,6 +755,14 @@ export interface PendingQuestion {
   secret_fields?: Array<string>;
   /** Further information from the engine. */
   context: Json;
+  /** Of an approval: the tool, by the engine's name for it. */
+  tool?: string;
+  /** Of an approval: the input of the call, exactly as the engine will use it. */
+  input?: { [key: string]: Json };
+  /** Of an approval: the folder of the call. */
+  cwd?: string;
+  /** Of an approval: what the call changes in a file, if that is known. */
+  diff?: string;
   /** The turn that asked. */
   attempt_number: number;
   /** When the question was asked. */
@@ -927,6 +956,8 @@ export interface Run {
   from_run?: Origin;
   /** The user's folder that the engine works in. */
   workdir?: string;
+  /** The policies for its tool calls, each with its `source`, `rules` and `default`. The most restrictive one decides. */
+  permissions?: Array<{ [key: string]: Json }>;
   /** The names of its secret variables. */
   env_names?: Array<string>;
   /** The current or last turn, from 1. */
@@ -977,6 +1008,8 @@ export interface RunCreate {
   parameter?: { [key: string]: Json };
   /** `session_timeout_sec`, `turn_timeout_sec`, `interactive_require_user_reply`, `interactive_profile`, `ask_user_validation`, `repair_attempts`, `on_lost_session`, `model`, `effort`, `warm_sec`. */
   options?: { [key: string]: Json };
+  /** Which calls of the engine's tools run, need an approval, or never run: `{rules, default}`, or the name of a ready policy: `careful`, `read-only`, `workspace`. It only adds to those of the settings, the token and the skill. Needs an engine with a `gate`. */
+  permissions?: { [key: string]: Json } | string | null;
   /** Start with the files or the session of another run. Requires the scope `read` as well. */
   from_run?: FromRun | null;
   /** A folder on the server's machine for the engine to work in, as an absolute path. It must be one of the `workdirs` of the settings, or below one. No other unfinished run may work there. */
@@ -1214,6 +1247,8 @@ export interface TokenCreate {
   scopes: Array<AccessScope>;
   /** Restrict the token to runs that have all of these labels. Not with `admin`. Default: all runs. */
   labels?: { [key: string]: string };
+  /** A policy for the tool calls of the runs that it creates, as in `POST /v1/runs`. Runs can only restrict more. */
+  permissions?: { [key: string]: Json } | string | null;
   /** When the token expires, in seconds. Default: never. */
   expires_in_sec?: number | null;
 }
@@ -1272,7 +1307,7 @@ export interface VersionList {
 export type Via = "api" | "page" | "link" | "cli" | "telegram" | "mcp" | "acp" | "askback";
 
 /** What a run may report without failing. */
-export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED" | "FILES_NOT_KEPT";
+export type WarningCode = "INTERACTIVE_COMPLETED_WITHOUT_DONE_MARKER" | "ASK_USER_PAYLOAD_INVALID" | "AUTO_RUN_ASKED" | "ENGINE_LINE_TRUNCATED" | "SIGN_IN_CHANGE_REFUSED" | "ASSISTANT_TEXT_TRUNCATED" | "EVENTS_TRUNCATED" | "QUESTION_TRUNCATED" | "RESPONSE_SCHEMA_IGNORED" | "PERMISSION_NOT_ASKED" | "EFFORT_IGNORED" | "CONTEXT_REBUILT" | "ENGINE_START_DELAYED" | "WORKDIR_TURN_REPEATED" | "WORKDIR_GIT_CREATED" | "ARTIFACTS_NOT_COLLECTED" | "FILES_NOT_KEPT";
 
 /** A URL that is notified when the run changes its state. */
 export interface WebhookCreate {

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from askback.core.access import AccessScope
 from askback.core.errors import NotFound, RefusalCode
+from askback.core.permissions import Policy
 from askback.fs.records import Collection
 from askback.runs.links import Link
 
@@ -26,6 +27,8 @@ class Grant:
     link: Link | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """If there are any, the caller sees only runs that have all of them."""
+    permissions: Policy | None = None
+    """For the runs that it creates."""
 
     @property
     def owner(self) -> str:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from askback.access.grants import Grant, digest
 from askback.background.loops import keep_trying
@@ -20,6 +21,7 @@ from askback.core.access import AccessScope, check_token_name
 from askback.core.actors import Channel
 from askback.core.errors import Invalid, NotFound, RefusalCode, Unavailable
 from askback.core.labels import check_labels
+from askback.core.permissions import read_policy
 from askback.fs.records import Records
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ class Token:
     expires_at: datetime | None = None
     labels: dict[str, str] = field(default_factory=dict)
     """If there are any, the token is restricted to runs that have all of them."""
+    permissions: str | dict[str, Any] | None = None
+    """A policy for the runs that it creates, as JSON or by its name."""
 
 
 class Tokens:
@@ -52,7 +56,13 @@ class Tokens:
         token = self._stored.read().get(token_digest)
         if token is None or (token.expires_at is not None and token.expires_at <= self.clock()):
             return None
-        return Grant(name=token.name, scopes=frozenset(token.scopes), token_digest=token_digest, labels=token.labels)
+        return Grant(
+            name=token.name,
+            scopes=frozenset(token.scopes),
+            token_digest=token_digest,
+            labels=token.labels,
+            permissions=read_policy(token.permissions, "permissions")[0],
+        )
 
     def digests(self) -> frozenset[str]:
         """The digests of all tokens, including expired ones. Raises `Unavailable` if they cannot be read."""
@@ -71,6 +81,7 @@ class Tokens:
         scopes: tuple[AccessScope, ...],
         expires_at: datetime | None,
         labels: Mapping[str, str] | None = None,
+        permissions: Any = None,
     ) -> str:
         """Create a token, restricted to runs with these labels if there are any. The text is only available here."""
         check_token_name(name)
@@ -79,6 +90,8 @@ class Tokens:
         if fixed and AccessScope.ADMIN in scopes:
             message = "a token with the scope 'admin' cannot be restricted to labels; choose other scopes"
             raise Invalid(RefusalCode.INPUT_INVALID, message)
+        if problems := read_policy(permissions, "permissions")[1]:
+            raise Invalid(RefusalCode.INPUT_INVALID, "the policy of the token is not valid", problems)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._stored.changing() as tokens:
             self._drop_expired(tokens, name)
@@ -93,6 +106,7 @@ class Tokens:
                 created_at=self.clock(),
                 expires_at=expires_at,
                 labels=fixed,
+                permissions=permissions,
             )
         return text
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from askback.app.engines import networks
+from askback.app.engines import networks, policy_of
 from askback.app.notifications import make_answer_links, make_bot, make_digests, make_notifications
 from askback.app.storage import is_shared
 from askback.background.pools import Pools
@@ -169,6 +169,7 @@ class App:
             new_id=self.new_run_id,
             private_webhooks=self.settings.notifications.allow_private,
             longest_turn_sec=self.settings.limits.turn_sec,
+            permissions=policy_of(self.settings),
             workdirs=self.workdirs,
             prewarmed=self.prewarming,
             secrets=RunSecrets(

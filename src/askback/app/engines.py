@@ -10,6 +10,7 @@ from askback.app.known_engines import known_engines
 from askback.app.storage import credential_files, credential_variables
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.permissions import Policy, read_policy
 from askback.engines.base import Engine
 from askback.engines.registry import Engines
 from askback.process.child import NotStarted, Spawner
@@ -56,6 +57,14 @@ def hidden_from_engines(settings: Settings) -> DenyList:
         *credential_files(settings),
     ]
     return deny_list(homes=homes, private=private)
+
+
+def policy_of(settings: Settings) -> Policy | None:
+    """The policy for all runs. Raises `Invalid` if it is wrong: without it, calls would run that must not."""
+    policy, problems = read_policy(settings.permissions, "permissions")
+    if problems:
+        raise Invalid(RefusalCode.SETTINGS_INVALID, "the policy in the settings is not valid", problems)
+    return policy
 
 
 def make_workdirs(settings: Settings) -> Workdirs:

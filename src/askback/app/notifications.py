@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from askback.access.tokens import TokenDirectory, Tokens
 from askback.core.access import MAIN, AccessScope
+from askback.core.interactions import APPROVAL
 from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
@@ -178,7 +179,9 @@ def make_answer_links(
         earlier = [each for each in tokens.api_tokens.all() if each.created_at <= run.created_at]
         digests = {each.name: each.digest for each in earlier} | {MAIN: tokens.main_digest}
         grant = tokens.holder(digests.get(run.created_by or "", ""))
-        if grant is None or not grant.allows(AccessScope.ANSWER):
+        pending = run.pending_interaction
+        scope = AccessScope.APPROVE if pending is not None and pending.kind == APPROVAL else AccessScope.ANSWER
+        if grant is None or not grant.allows(scope):
             return None
         return Creator(token=grant.name, token_digest=grant.token_digest)
 

@@ -9,6 +9,7 @@ from askback.catalog.checks import Check, Checks
 from askback.catalog.models import ModelLists
 from askback.catalog.probes import EngineSetup, EngineSource, Installed
 from askback.core.errors import Invalid, RefusalCode, RunWarning, Unavailable, WarningCode
+from askback.core.permissions import GateKind
 from askback.core.run_env import reserved_by
 from askback.core.runs import Mode, Profile, ProfileChoice, ProfileKind, Run, RunOptions
 from askback.engines.base import Engine, Probe, Turn
@@ -127,6 +128,18 @@ class EngineCatalog:
             _check_profile(engine, kind, probe, asked_for=choice is not ProfileChoice.AUTO)
         reason = probe.reason if kind is probe.kind else f"the run asked for it; {probe.reason}"
         return Profile(kind=kind, reason=reason, session_timeout_sec=options.session_timeout_sec)
+
+    async def check_gate(self, engine: Engine, mode: Mode, profile: Profile) -> None:
+        """Refuse `permissions` for a run whose engine cannot be asked before each call of a tool."""
+        installed = await self._source.expected(engine, self._setups[engine.name])
+        if installed is None or engine.gate(installed.probe) is GateKind.NONE:
+            version = "" if installed is None else f" {installed.probe.version or ''}".rstrip()
+            gated = ", ".join(name for name, each in self._engines.items() if each.has_gate)
+            message = f"engine '{engine.name}'{version} has no gate for calls of tools, so a run with permissions cannot use it"
+            raise Invalid(RefusalCode.ENGINE_UNSUITABLE, f"{message}; engines that can have one: {gated}")
+        if mode is Mode.INTERACTIVE and profile.kind is not ProfileKind.RESUMABLE:
+            message = f"a run with permissions must be resumable: a process that stays has no gate; {profile.reason}"
+            raise Invalid(RefusalCode.PROFILE_UNAVAILABLE, message)
 
     async def env_words(self, engine: Engine) -> frozenset[str]:
         """The first words of the variables that this engine reads or sets."""
@@ -262,6 +275,7 @@ def _shown(report: EngineReport, workers: int | None) -> wire.Engine:
         ),
         profiles=_profiles_of(report.engine, found.probe),
         warm=can_be_warm(report.engine, found.probe),
+        gate=report.engine.gate(found.probe),
         signed_in=found.signed_in,
         advice=advice,
         workers=workers,

@@ -35,6 +35,7 @@ _GROUPS = {
     "Skills and engines": {
         "skills": "List, make, check and install skills.",
         "engines": "List the engines: installed or not, signed in or not.",
+        "permissions": "Explain what a policy decides of a tool call.",
     },
     "Server": {
         "serve": "Serve the HTTP API and the page, and execute runs.",

@@ -38,6 +38,7 @@ class Arguments:
     origin: Origin | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     workdir: str | None = None
+    permissions: object = None
     labels: Mapping[str, str] | None = None
 
 
@@ -62,6 +63,7 @@ def submission(arguments: Arguments, package: SkillPackage, *, may_ask: bool, ma
         env=arguments.env,
         origin=arguments.origin,
         workdir=arguments.workdir,
+        permissions=arguments.permissions,
         labels=arguments.labels,
     )
 

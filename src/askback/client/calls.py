@@ -194,6 +194,7 @@ def create_run(
     env: Mapping[str, str] = {},
     options: Mapping[str, Any] = {},
     from_run: Mapping[str, Any] | None = None,
+    permissions: Mapping[str, Any] | str | None = None,
     workdir: str | None = None,
     labels: Mapping[str, str] | None = None,
     webhooks: Sequence[Mapping[str, Any]] = (),
@@ -212,6 +213,7 @@ def create_run(
         "env": dict(env),
         "options": dict(options),
         "from_run": None if from_run is None else dict(from_run),
+        "permissions": permissions,
         "workdir": workdir,
         # Without any, a run that continues another one has none; if they are not given, it has those of that run.
         "labels": None if labels is None else dict(labels),

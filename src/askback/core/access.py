@@ -2,7 +2,7 @@
 
 The audit log has one entry for every write that somebody made, through whichever channel. An entry never has an answer, an
 input, a text or a secret. What Askback does by itself, such as passing a deadline or removing old runs, is not in the log,
-and neither is what was refused.
+and neither is what was refused. The only exception are decisions of policies, which are what somebody has configured.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class AccessScope(StrEnum):
 
     SUBMIT = "submit"
     ANSWER = "answer"
+    APPROVE = "approve"
     READ = "read"
     ADMIN = "admin"
 
@@ -54,6 +55,7 @@ class Action(StrEnum):
     RUN_CANCEL = "run.cancel"
     RUN_DELETE = "run.delete"
     INTERACTION_REPLY = "interaction.reply"
+    PERMISSION_DECIDE = "permission.decide"
     LINK_CREATE = "link.create"
     LINK_REVOKE = "link.revoke"
     UPLOAD_CREATE = "upload.create"
@@ -72,7 +74,13 @@ class Action(StrEnum):
     @property
     def with_run(self) -> bool:
         """Whether its entry is stored in the transaction that changes the run. Others follow their write."""
-        return self in (Action.RUN_SUBMIT, Action.RUN_CANCEL, Action.RUN_DELETE, Action.INTERACTION_REPLY)
+        return self in (
+            Action.RUN_SUBMIT,
+            Action.RUN_CANCEL,
+            Action.RUN_DELETE,
+            Action.INTERACTION_REPLY,
+            Action.PERMISSION_DECIDE,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,8 @@ class Caller(Actor):
 
     address: str | None = None
     """From where. Only for the audit log."""
+    may_approve: bool = True
+    """Whether it may approve tool calls, and not only answer questions."""
     link: str | None = None
     """With which link, and who created it. Only for the audit log."""
 

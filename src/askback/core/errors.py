@@ -86,6 +86,10 @@ class ErrorCode(OpenValue):
         auto(),
         "As a cause: the run's files took more room than `limits.disk`, its home has too many files to be saved, or the run used up the disk's last free space (`limits.disk_reserve`).",
     )
+    PERMISSION_GATE_FAILED = (
+        auto(),
+        "The engine did not ask the gate of the run's `permissions` before it used a tool, or the gate could not work. The engine was ended.",
+    )
     INTERNAL_ERROR = auto(), "An error in Askback itself; `detail` says where, the log has the rest."
 
 
@@ -118,6 +122,10 @@ class WarningCode(OpenValue):
     RESPONSE_SCHEMA_IGNORED = (
         auto(),
         "The `response_schema` of the engine's question is neither a scalar nor a flat object; the question takes any answer.",
+    )
+    PERMISSION_NOT_ASKED = (
+        auto(),
+        "A tool call needed an approval. It was denied, because nobody can be asked in `auto` mode.",
     )
     EFFORT_IGNORED = auto(), "The skill or the settings name an `effort`, but the installed engine has no such option."
     CONTEXT_REBUILT = (

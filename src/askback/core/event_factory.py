@@ -11,7 +11,7 @@ from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Interaction
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Run, RunState
-from askback.core.signals import TurnEnded, TurnProcess
+from askback.core.signals import CallDecided, TurnEnded, TurnProcess
 
 
 def moved(old: RunState | None, new: RunState, at: datetime, error: RunError | None = None) -> NewEvent:
@@ -73,6 +73,18 @@ def outcome_name(outcome: TurnOutcome) -> str:
             return "error"
         case _:
             assert_never(outcome)
+
+
+def call_decided(run: Run, signal: CallDecided) -> NewEvent:
+    """Without the input of the call, which may be large or secret."""
+    data = {
+        "attempt_number": run.attempt_number,
+        "tool": signal.tool,
+        "digest": signal.digest,
+        "decision": signal.decision,
+        "rule": signal.rule,
+    }
+    return NewEvent(type=EventType.PERMISSION_DECIDED, at=signal.at, data=data)
 
 
 def asked(interaction: Interaction, at: datetime) -> NewEvent:

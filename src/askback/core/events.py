@@ -21,6 +21,10 @@ class EventType(OpenValue):
     ASSISTANT_MESSAGE = "assistant.message", "The engine wrote a whole message."
     TOOL_STARTED = "tool.started", "The engine called a tool."
     TOOL_ENDED = "tool.ended", "A tool returned, `ok` or not."
+    PERMISSION_DECIDED = (
+        "permission.decided",
+        "A tool call of the engine met the run's `permissions`: its `tool`, the `digest` of its input, the `decision` and why.",
+    )
     INTERACTION_ASKED = "interaction.asked", "The run has a question."
     INTERACTION_EXPIRING = "interaction.expiring", "The deadline of the question is near. Once for each question."
     INTERACTION_CLOSED = "interaction.closed", "The question is closed: who answered what, or why nobody did."

@@ -20,6 +20,8 @@ Json = Any
 """A JSON value: None, bool, int, float, str, list or dict."""
 FORM = "form"
 """The kind of an interaction with several questions."""
+APPROVAL = "approval"
+"""The kind of an interaction that is about a tool call. No engine can ask one by itself."""
 MAX_FORM_FIELDS = 20
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -112,6 +114,8 @@ class Question:
     """The fields of a form, as the engine gave them. It has no other options, schema or default."""
     schema_ignored: bool = False
     """The engine gave a schema of a form that is not supported."""
+    approval: bool = False
+    """Askback asks it, because of a tool call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +302,9 @@ def bounded(question: Question) -> Question:
     The prompt is cut, and marked as cut. Options and the fields of a form stay while there is room. Then the schema,
     the default and the context stay if they fit.
     """
+    if question.approval:
+        # A person must see all of a call; `core.approvals` limits its size.
+        return question
     parts = [question.prompt, question.interaction_id, question.kind, list(question.options), question.response_schema]
     parts += [question.default, question.context, [asdict(each) for each in question.questions]]
     if _size(parts) <= MAX_QUESTION_BYTES and _size(question.prompt) <= MAX_PROMPT_BYTES:

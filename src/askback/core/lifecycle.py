@@ -19,6 +19,7 @@ from askback.core.interactions import Interaction, InteractionOutcome
 from askback.core.runs import Run, RunState
 from askback.core.signals import (
     Adopted,
+    CallDecided,
     CancelRequested,
     DeadlineNear,
     DeadlinePassed,
@@ -74,6 +75,8 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return turns.start(run, signal)
         case ProcessStarted() | HandleNamed():
             return turns.record(run, signal)
+        case CallDecided():
+            return turns.record_call(run, signal)
         case TurnEnded():
             return turns.end_turn(run, signal)
         case Replied():

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from askback.core.actors import Actor
+from askback.core.approvals import RunPermissions
 from askback.core.errors import NotFound, RefusalCode, RunError, RunWarning
 from askback.core.interactions import Closing, Interaction
 
@@ -257,6 +258,8 @@ class Run:
     """The caller's span, as a W3C `traceparent`."""
     workdir: Workdir | None = None
     """The user's folder that its engine works in. None: the run's own folder."""
+    permissions: RunPermissions | None = None
+    """Which calls of tools run, which need an approval, and which never run. None: every call runs."""
     usage_before: Usage | None = None
     """What its session had used before the run, if it continues one."""
     usage_lost: Usage | None = None

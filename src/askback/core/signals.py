@@ -10,6 +10,7 @@ from askback.core.actors import ASKBACK, Actor
 from askback.core.errors import RunError, RunWarning
 from askback.core.interactions import Json
 from askback.core.outcomes import TurnOutcome
+from askback.core.permissions import Ruling
 from askback.core.runs import Handle, ProcessIdentity, Usage
 
 
@@ -50,6 +51,22 @@ class HandleNamed:
     at: datetime
     process: ProcessIdentity | None = None
     """The process that named it, unless it is stored already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDecided:
+    """The engine wants to make a call of a tool, and gets this decision once it is stored. `rule` says why.
+
+    `uses_approval`: the call starts because a person has approved it, which is used up by that.
+    """
+
+    epoch: int
+    tool: str
+    digest: str
+    decision: Ruling
+    rule: str
+    at: datetime
+    uses_approval: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +179,7 @@ Signal = (
     SlotAcquired
     | ProcessStarted
     | HandleNamed
+    | CallDecided
     | TurnEnded
     | Replied
     | DeadlineNear

@@ -11,10 +11,10 @@ from askback.core import event_factory
 from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
-from askback.core.interactions import FORM, Interaction, Question, complete_fields, form_default, form_schema
+from askback.core.interactions import APPROVAL, FORM, Interaction, Question, complete_fields, form_default, form_schema
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
 from askback.core.runs import Handle, Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder, Usage
-from askback.core.signals import HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
+from askback.core.signals import CallDecided, HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
 MAX_RESTARTS = 3
 """How often an interrupted turn is restarted."""
@@ -57,6 +57,19 @@ def record(run: Run, signal: ProcessStarted | HandleNamed) -> Decision | Stay | 
     return Decision(
         run=run.evolve(version=run.version + 1, handle=signal.handle, process=process, updated_at=signal.at)
     )
+
+
+def record_call(run: Run, signal: CallDecided) -> Decision | Refusal:
+    """A decision of the gate. An approval is used up once, whatever becomes of the process."""
+    if run.state is not RunState.RUNNING or run.epoch != signal.epoch or run.permissions is None:
+        return stale(run)
+    permissions, answered = run.permissions, run.permissions.answered
+    if signal.uses_approval:
+        if answered is None or answered.digest != signal.digest or not answered.approved or answered.started:
+            return unsuitable(run, "make a call of which the approval is used up")
+        permissions = replace(permissions, answered=replace(answered, started=True))
+    decided = run.evolve(version=run.version + 1, permissions=permissions, updated_at=signal.at)
+    return Decision(run=decided, events=(event_factory.call_decided(run, signal),))
 
 
 # The end of a turn.
@@ -227,7 +240,7 @@ def deadline(run: Run, at: datetime) -> datetime | None:
 def _interaction(run: Run, question: Question, at: datetime) -> Interaction:
     interaction = Interaction(
         interaction_id=_interaction_id(run, question.interaction_id),
-        kind=question.kind,
+        kind=question.kind if question.approval or question.kind != APPROVAL else "text",
         prompt=question.prompt,
         attempt_number=run.attempt_number,
         asked_at=at,

@@ -93,6 +93,7 @@ def _continue(run: Run, closed: Interaction, at: datetime) -> Decision:
         pending_interaction=None,
         closed_interaction=closed.closing,
         wait_deadline_at=None,
+        permissions=None if run.permissions is None else run.permissions.after(closed),
         updated_at=at,
     )
     events: tuple[NewEvent, ...] = (event_factory.closed(closed, at), event_factory.moved(run.state, state, at))

@@ -15,8 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Json, Question
+from askback.core.permissions import GateKind
 from askback.core.renewals import Renewal
 from askback.core.runs import Handle, Mode, ProfileKind, Usage
+from askback.engines.gates import HookAnswer, HookCall, denied
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The pattern of most session ids."""
@@ -82,6 +84,8 @@ class Turn:
     """Whether a resident program may ask through its own protocol (`Asked`). Not if its run must survive its process."""
     ask_tool: tuple[str, ...] = ()
     """The command of an MCP server with the tool `put_question`; empty if the program gets none."""
+    gate: tuple[str, ...] = ()
+    """The command of the hook that decides on each call of a tool; empty if every call is allowed."""
     deferred: bool = False
     """The program makes the call that it deferred in its last turn, and gets the answer as its result. No prompt is sent."""
     output_schema: Mapping[str, Any] | None = None
@@ -478,6 +482,27 @@ class Engine:
 
     def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
         raise NotImplementedError
+
+    # Optional: a gate, which is asked before each call of a tool. Its launches configure the command of `Turn.gate`.
+
+    @property
+    def has_gate(self) -> bool:
+        return self._overrides("gate", "read_hook")
+
+    def gate(self, probe: Probe) -> GateKind:
+        """How a call waits for an approval in the installed version."""
+        return GateKind.NONE
+
+    def read_hook(self, payload: Json) -> HookCall | None:
+        """The call that a hook is about; None if it only shows that hooks work. Raises `ValueError`."""
+        raise NotImplementedError
+
+    def allow_call(self) -> HookAnswer:
+        return HookAnswer()
+
+    def park_call(self, reason: str) -> HookAnswer:
+        """The answer to a call that must not be made now. `reason` is for the model, if the engine passes it on."""
+        return denied(reason)
 
     def _overrides(self, *methods: str) -> bool:
         return all(getattr(type(self), name) is not getattr(Engine, name) for name in methods)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import Grant, Lookup, SessionLookup
-from askback.core.access import MAIN as MAIN
+from askback.core.access import MAIN, AccessScope
 from askback.core.actors import Caller, Channel
 from askback.core.errors import Unavailable
 from askback.http.addresses import Addresses, cookie
@@ -61,7 +61,8 @@ def actor_of(request: Request) -> Caller:
     via = _channel(grant, request.scope["path"], request.headers)
     if via in _BY_COMMAND and grant.name == MAIN and (user := unquote(request.headers.get(USER_HEADER, ""))):
         return Caller(name=one_line(user, _MAX_USER_CHARS), via=_BY_COMMAND[via], address=address)
-    return Caller(name=grant.name, via=via, address=address)
+    may_approve = grant.allows(AccessScope.APPROVE)
+    return Caller(name=grant.name, via=via, address=address, may_approve=may_approve)
 
 
 def _channel(grant: Grant, path: str, headers: Mapping[str, str]) -> Channel:

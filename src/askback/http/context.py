@@ -130,6 +130,7 @@ class Context:
             by=by,
             webhooks=tuple(self._webhook(place, each) for place, each in enumerate(body.webhooks)),
             fixed_labels=grant.labels,
+            token_permissions=grant.permissions,
             created_by=grant.name,
             trace_parent=read_trace_parent(headers.traceparent),
             max_open=self.quotas.of(grant).open_runs,

@@ -24,6 +24,8 @@ from askback.text.json_text import NotJson, loads
 
 _NAME = "ask.sock"
 _MAX_CONNECTIONS = 4
+_MAX_GATED = 64
+"""With a gate, which is asked for each call of a tool. What is refused is denied."""
 _READ_SEC = 10.0
 _PROGRAM = Path(ask_tool_program.__file__)
 _thread = ThreadPoolExecutor(1, thread_name_prefix="askback-questions")
@@ -53,6 +55,8 @@ class HeldCall:
 
 Check = Callable[[Json], Awaitable[Answer | HeldCall]]
 """Takes the arguments of a call."""
+Decide = Callable[[Json], Awaitable[dict[str, Json]]]
+"""Takes what an engine sends to its gate, and says what the hook prints and how it exits."""
 Defer = Callable[[Json], Awaitable[bool]]
 """Takes the arguments of a call, and says whether the engine is to end its turn without making it."""
 
@@ -65,6 +69,12 @@ async def in_thread(read: Callable[[Any], T], given: Any) -> T:
 def ask_tool_command(folder: Path) -> tuple[str, ...]:
     """How an engine starts its ask tool, which connects to the socket in this folder."""
     return _python(), "-I", "-S", str(_PROGRAM), str(folder / _NAME)
+
+
+def gate_command(folder: Path) -> tuple[str, ...]:
+    """The hook with which an engine asks, through the socket in this folder, before it calls a tool."""
+    *program, path = ask_tool_command(folder)
+    return *program, "--gate", path
 
 
 def ask_tool_files() -> tuple[Path, ...]:
@@ -81,13 +91,19 @@ class AskSocket:
     """Serves one connection per call, for as long as the call takes. Closed, it is removed."""
 
     def __init__(
-        self, folder: Path, check: Check, defer: Defer | None = None, refusal: Callable[[], str | None] = lambda: None
+        self,
+        folder: Path,
+        check: Check,
+        defer: Defer | None = None,
+        refusal: Callable[[], str | None] = lambda: None,
+        decide: Decide | None = None,
     ) -> None:
         """`refusal`: why the next call is refused without being read, in words for the model; None if it is not."""
         self._folder = folder
         self._check = check
         self._defer = defer
         self._refusal = refusal
+        self._decide = decide
         self._turnstile = asyncio.Lock()
         self._connections = 0
         self._server: asyncio.Server | None = None
@@ -95,7 +111,11 @@ class AskSocket:
     async def open(self) -> None:
         """Raises `OSError`."""
         listening = await asyncio.to_thread(_bind, self._folder)
-        self._server = await asyncio.start_server(self._serve, sock=listening, limit=ask_tool_program.CALL_BYTES)
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=self._line_bytes)
+
+    @property
+    def _line_bytes(self) -> int:
+        return ask_tool_program.CALL_BYTES if self._decide is None else ask_tool_program.GATE_BYTES
 
     def close(self) -> None:
         if self._server is not None:
@@ -108,7 +128,7 @@ class AskSocket:
         self._connections += 1
         held: HeldCall | None = None
         try:
-            if self._connections <= _MAX_CONNECTIONS:
+            if self._connections <= (_MAX_CONNECTIONS if self._decide is None else _MAX_GATED):
                 async with asyncio.timeout(_READ_SEC):
                     line = await reader.readline()
                 answer = await self._answer(line)
@@ -127,6 +147,9 @@ class AskSocket:
             writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, Json] | HeldCall:
+        if self._decide is not None and line.startswith(ask_tool_program.GATE):
+            async with self._turnstile:
+                return await self._decide(await in_thread(_payload, line[len(ask_tool_program.GATE) :]))
         is_hook = line.startswith(ask_tool_program.HOOK)
         if (refusal := self._refusal()) is not None:
             return {"defer": False} if is_hook else _message((False, refusal))
@@ -154,6 +177,14 @@ async def _hold(held: HeldCall, reader: asyncio.StreamReader, writer: asyncio.St
             held.delivered = await heard == ask_tool_program.DELIVERED
     finally:
         heard.cancel()
+
+
+def _payload(line: bytes) -> Json:
+    """None if it is no JSON."""
+    try:
+        return loads(line.decode())
+    except (NotJson, UnicodeDecodeError):
+        return None
 
 
 def _message(answer: Answer) -> dict[str, Json]:

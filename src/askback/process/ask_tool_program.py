@@ -1,6 +1,7 @@
 """A small MCP server with one tool, `put_question`, started by an engine: python ask_tool_program.py SOCKET.
 
-With `--hook SOCKET` it is a hook of the engine instead, which decides whether a call of the tool is deferred.
+With `--hook SOCKET` it is a hook of the engine instead, which decides whether a call of the tool is deferred; with `--gate
+SOCKET` one that decides on the calls of all tools.
 
 It speaks JSON-RPC on stdin and stdout, one message per line. Every question goes through the Unix socket to Askback, which
 checks it. Askback answers at once, or holds the call until the user has answered; the tool then reports progress to the
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -36,6 +38,13 @@ _CUT_SEC = 30.0
 """How long the engine is kept waiting for an answer that cannot come any more."""
 HOOK = b"?"
 """What a line of the hook starts with."""
+GATE = b"!"
+"""What a line of the gate starts with."""
+GATE_BYTES = 1_000_000
+"""Bytes of a line of the gate. A larger call is denied."""
+_BLOCKED = 2
+"""The exit code with which every engine denies a call."""
+_GATE_SEC = 40
 DELIVERED = b"\n"
 """What this program sends to Askback when it has passed on an answer."""
 _METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
@@ -283,8 +292,34 @@ def decide(path: str) -> None:
         print(json.dumps({"hookSpecificOutput": decision}))
 
 
+def guard(path: str) -> int:
+    """Pass on what the engine wants to do, and print Askback's answer. Whatever fails, the call is denied."""
+    # A signal ends the program, which denies the call as well.
+    signal.alarm(_GATE_SEC)
+    try:
+        data = GATE + sys.stdin.buffer.read(GATE_BYTES).replace(b"\n", b" ") + b"\n"
+        if len(data) > GATE_BYTES:
+            print("The call is too large to be decided on.", file=sys.stderr)
+            return _BLOCKED
+        link = _connect(path)
+        link.settimeout(_GATE_SEC)
+        link.sendall(data)
+        answer = _line(link)
+        out, error, code = str(answer["out"]), str(answer["error"]), int(answer["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        print("The gate cannot be reached; no tool can be used.", file=sys.stderr)
+        return _BLOCKED
+    if error:
+        print(error, file=sys.stderr)
+    if out:
+        print(out)
+    return code
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--hook":
+    if sys.argv[1] == "--gate":
+        sys.exit(guard(sys.argv[2]))
+    elif sys.argv[1] == "--hook":
         decide(sys.argv[2])
     else:
         AskTool(sys.argv[1]).serve()

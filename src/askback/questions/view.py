@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from askback.core.interactions import Json, option_label, option_value
+from askback.core.interactions import APPROVAL, Json, option_label, option_value
 from askback.skills.field_values import Schema, readable
 from askback.text.formatting import printable
 
@@ -82,7 +82,9 @@ def view_of(asked: Asked) -> QuestionView:
 
 
 def context_text(asked: Asked) -> str:
-    return printable(readable(asked.context)).strip() if asked.context else ""
+    # The text of an approval has what matters of its context, with every character visible.
+    shows = asked.context and asked.kind != APPROVAL
+    return printable(readable(asked.context)).strip() if shows else ""
 
 
 def options_of(asked: Asked) -> tuple[OptionView, ...]:

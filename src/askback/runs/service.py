@@ -20,11 +20,20 @@ import msgspec
 from askback.background.pools import Checkpoint
 from askback.cluster.recovery import Recovery
 from askback.core.access import Action, AuditEntry, audit_entry
-from askback.core.actors import ASKBACK, Actor
+from askback.core.actors import ASKBACK, Actor, Caller
 from askback.core.changes import Changes, NoSummary
-from askback.core.errors import AlreadyClosed, AskbackError, Conflict, Invalid, NotFound, RefusalCode, Unavailable
+from askback.core.errors import (
+    AlreadyClosed,
+    AskbackError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RefusalCode,
+    Unavailable,
+)
 from askback.core.events import Event, EventType
-from askback.core.interactions import InboxOrder, Interaction, InteractionOutcome, Json
+from askback.core.interactions import APPROVAL, InboxOrder, Interaction, InteractionOutcome, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
 from askback.core.runs import SHARED, Run, RunState
@@ -178,6 +187,9 @@ class Service:
                 f"run {run.id} has no pending question; its state is {run.state}",
             )
         wanted = interaction_id or pending.interaction_id
+        if pending.kind == APPROVAL and isinstance(by, Caller) and not by.may_approve:
+            message = "approving or denying a tool call needs a token with the scope 'approve'"
+            raise Forbidden(RefusalCode.SCOPE_MISSING, message)
         if wanted == pending.interaction_id:
             await check_answer(self.pools, pending, response)
         owner = run.owner if await self.owned_elsewhere(run) else self._owner()

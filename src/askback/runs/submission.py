@@ -17,10 +17,12 @@ from askback.catalog.engines import EngineCatalog
 from askback.core import lifecycle
 from askback.core.access import Action, audit_entry
 from askback.core.actors import ASKBACK, Actor
+from askback.core.approvals import RunPermissions
 from askback.core.errors import AskbackError, FieldProblem, Forbidden, Invalid, RefusalCode, Unavailable
 from askback.core.interactions import Interaction, Json
 from askback.core.labels import INTERNAL, check_labels, label_problems, restricted
 from askback.core.lifecycle import Decision
+from askback.core.permissions import Policy, PolicySource, SourcedPolicy, read_policy
 from askback.core.run_env import env_problems
 from askback.core.runs import (
     Mode,
@@ -72,6 +74,10 @@ class Submission:
     input: Mapping[str, Json] = field(default_factory=dict)
     parameter: Mapping[str, Json] = field(default_factory=dict)
     options: Mapping[str, Json] = field(default_factory=dict)
+    permissions: Json = None
+    """A policy for the tool calls of the engine, as JSON or by its name."""
+    token_permissions: Policy | None = None
+    """That of the caller's token."""
     files: Mapping[str, Path] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secret variables for the engine."""
@@ -139,6 +145,8 @@ class Submissions:
     secrets: RunSecrets
     archives: RunArchives | None = None
     longest_turn_sec: float = 0
+    permissions: Policy | None = None
+    """The policy for all runs."""
 
     def reading(self, store: RunStore) -> Submissions:
         """The same on another view of the store."""
@@ -221,6 +229,10 @@ class Submissions:
         if wanted.env and (wrong := list(env_problems(wanted.env, await self.engines.env_words(engine)))):
             raise Invalid(RefusalCode.INPUT_INVALID, "the run cannot have these variables", wrong)
         workdir = await self._workdir(wanted, source)
+        profile = await self.engines.profile(engine, mode, options)
+        permissions = self._permissions_of(package, wanted, source)
+        if permissions is not None:
+            await self.engines.check_gate(engine, mode, profile)
         now = self.clock()
         run = Run(
             id=run_id,
@@ -233,7 +245,7 @@ class Submissions:
             ),
             engine=engine.name,
             mode=mode,
-            profile=await self.engines.profile(engine, mode, options),
+            profile=profile,
             options=options,
             max_attempt=package.max_attempt,
             next_turn=TurnOrder(kind=TurnKind.START, attempt_number=1),
@@ -247,12 +259,27 @@ class Submissions:
             origin=wanted.origin,
             trace_parent=None if wanted.trace_parent is None else str(wanted.trace_parent),
             workdir=workdir,
+            permissions=permissions,
             created_at=now,
             updated_at=now,
         )
         named_effort = wanted.options.get("effort") is not None
         warning = await self.engines.ignored_effort(run, required=named_effort)
         return run if warning is None else run.evolve(warnings=(warning,))
+
+    def _permissions_of(self, package: SkillPackage, wanted: Submission, source: Run | None) -> RunPermissions | None:
+        """The policies of the run, the most trusted first. A session that is continued keeps those that it had."""
+        given = {
+            PolicySource.SETTINGS: self.permissions,
+            PolicySource.TOKEN: wanted.token_permissions,
+            PolicySource.RUN: read_policy(wanted.permissions, "permissions")[0],
+            PolicySource.SKILL: package.permissions,
+        }
+        policies = [SourcedPolicy(source=name, policy=policy) for name, policy in given.items() if policy is not None]
+        continued = wanted.origin is not None and wanted.origin.session and source is not None
+        if continued and source is not None and source.permissions is not None:
+            policies += [each for each in source.permissions.policies if each not in policies]
+        return RunPermissions(policies=tuple(policies)) if policies else None
 
     async def _workdir(self, wanted: Submission, source: Run | None) -> Workdir | None:
         workdir = None
@@ -295,7 +322,7 @@ class Submissions:
         mode, problems = choose_mode(package, wanted.mode)
         options, option_problems = read_options(wanted.options, "options")
         given = wanted.given
-        problems = (*problems, *option_problems)
+        problems = (*problems, *option_problems, *read_policy(wanted.permissions, "permissions")[1])
         if wanted.origin is None or wanted.origin.at is None:
             problems += check_request(package, given, wanted.parameter, wanted.files.keys())
         elif given or wanted.parameter:

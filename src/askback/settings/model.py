@@ -161,6 +161,15 @@ class Settings(BaseSettings):
             " See [work in your own repository](../guides/workdir.md)."
         ),
     )
+    permissions: str | dict[str, Any] | None = Field(
+        None,
+        examples=["careful"],
+        description=(
+            "The policy for the tool calls of every run: which run, need an approval, or never run. The name of a ready policy"
+            " (`careful`, `read-only`, `workspace`), or `rules` and a `default`. Tokens, runs and skills can only restrict more."
+            " See [approvals](../guides/approvals.md)."
+        ),
+    )
     sandbox: Literal["auto", "on", "off"] = Field(
         "auto",
         description=(

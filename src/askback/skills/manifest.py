@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.errors import FieldProblem
 from askback.core.interactions import Json
+from askback.core.permissions import Policy, read_policy
 from askback.core.runs import Mode, OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.diagnostics import (
     MAX_UNKNOWN,
@@ -61,6 +62,7 @@ _KNOWN = (
     "unsupported_engines",
     "max_attempt",
     "summary",
+    "permissions",
     "ask_user_validation",
     "options",
     "schemas",
@@ -85,6 +87,8 @@ class Manifest:
     max_attempt: int | None = None
     summary: str | None = None
     """How to describe a run by its input, as a template."""
+    permissions: Policy | None = None
+    """Which tool calls the skill itself wants to be asked about, or never made."""
     ask_user_validation: Validation | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +112,7 @@ def read_manifest(document: Json, where: str) -> tuple[Manifest, tuple[Problem, 
         unsupported_engines=reading.names("unsupported_engines") or (),
         max_attempt=reading.max_attempt(),
         summary=reading.summary(),
+        permissions=reading.permissions(),
         ask_user_validation=reading.ask_user_validation(),
         options={**reading.default_options(), **reading.options()},
         schemas=reading.schemas(),
@@ -251,6 +256,12 @@ class _Reading:
         if wrong:
             self._wrong("summary", f"{short(wrong[0])} is not an input", fix)
         return None if wrong else value
+
+    def permissions(self) -> Policy | None:
+        policy, problems = read_policy(self._document.get("permissions"), "permissions")
+        for each in problems:
+            self._wrong(str(each).partition(":")[0], each.message, "see the reference of permissions")
+        return policy
 
     def ask_user_validation(self) -> Validation | None:
         value = self._document.get("ask_user_validation")

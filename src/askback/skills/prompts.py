@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from askback.core.interactions import Interaction, InteractionOutcome, Json
+from askback.core.approvals import DENY, fenced, read_answer
+from askback.core.interactions import APPROVAL, Interaction, InteractionOutcome, Json
 from askback.core.outcomes import MARKER
 from askback.core.runs import InheritedFiles, Mode, Origin, RunRequest
 from askback.skills.json_schema import Checker, resolve
@@ -240,12 +241,32 @@ def reply_prompt(
     With an ask tool, the question is repeated: if the turn was ended in the middle of the call, the session may lack it.
     """
     continuing = _continuing(package, in_workdir=in_workdir, ask_tool=ask_tool)
+    if interaction.kind == APPROVAL:
+        return "\n\n".join([_decided(interaction), continuing]) + "\n"
     parts = [asked_before(interaction)] if ask_tool else []
     if interaction.outcome is InteractionOutcome.AUTO_DECIDED:
         parts.append(unanswered(interaction))
     else:
         parts += [answered(interaction), answer_block(interaction.interaction_id, answer_text(interaction))]
     return "\n\n".join([*parts, continuing]) + "\n"
+
+
+_MAX_QUOTED = 20_000
+
+
+def _decided(interaction: Interaction) -> str:
+    """The answer to the question whether a call of a tool may be made, for an engine that has to make it again."""
+    choice, reason = read_answer(interaction)
+    call = interaction.context if isinstance(interaction.context, Mapping) else {}
+    tool = call.get("tool")
+    if choice == DENY:
+        return f"The user has denied your call of the tool `{tool}`, and it was not made. The reason: {reason}"
+    text = json.dumps(call.get("input"), ensure_ascii=False, indent=1)
+    same = f"\n\n{fenced(text)}" if len(text) <= _MAX_QUOTED else ""
+    return (
+        f"The user has approved your call of the tool `{tool}`, which was not made. Make it now, once, with exactly the same "
+        f"input; a call that differs in anything is asked about again.{same}"
+    )
 
 
 def _continuing(package: SkillPackage, *, in_workdir: bool, ask_tool: bool) -> str:

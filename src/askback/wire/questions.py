@@ -34,7 +34,11 @@ class Interaction(Shape):
 
     interaction_id: Annotated[str, about("Unique within the run.", "pace")]
     kind: Annotated[
-        str, about("`text`, `choice`, `secret`, `form` for several questions, or the engine's own word.", "choice")
+        str,
+        about(
+            "`text`, `choice`, `secret`, `form` for several questions, `approval` for a tool call, or the engine's own word.",
+            "choice",
+        ),
     ]
     prompt: Annotated[str, about("The question, or the introduction of a form.", "What pace would you like?")]
     options: Annotated[
@@ -61,6 +65,13 @@ class Interaction(Shape):
         about("The fields of the answer that are secret. Null if the whole answer is. Never store or show them.", []),
     ] = None
     context: Annotated[Any, about("Further information from the engine.")]
+    tool: Annotated[str | None, about("Of an approval: the tool, by the engine's name for it.", "Bash")] = None
+    input: Annotated[
+        dict[str, Any] | None,
+        about("Of an approval: the input of the call, exactly as the engine will use it.", {"command": "git push"}),
+    ] = None
+    cwd: Annotated[str | None, about("Of an approval: the folder of the call.", "/srv/repositories/website")] = None
+    diff: Annotated[str | None, about("Of an approval: what the call changes in a file, if that is known.")] = None
     attempt_number: Annotated[int, about("The turn that asked.", 1, ge=1)]
     asked_at: Annotated[Moment, about("When the question was asked.")]
     outcome: Annotated[InteractionOutcome, about("How the question ended, or `pending`.")]
@@ -99,6 +110,8 @@ class Interaction(Shape):
     @classmethod
     def of(cls, source: Any = None, **given: Any) -> Self:
         secret_fields = None if source.secret else tuple(sorted(source.secrecy.fields))
+        if source.kind == interactions.APPROVAL and isinstance(source.context, dict):
+            given |= {name: source.context.get(name) for name in ("tool", "input", "cwd", "diff")} | {"context": None}
         return super().of(source, secret_fields=secret_fields, response=source.shown_response, **given)
 
 

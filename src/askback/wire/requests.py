@@ -163,6 +163,15 @@ class RunCreate(Body):
             {"turn_timeout_sec": 600},
         ),
     ] = msgspec.field(default_factory=dict)
+    permissions: Annotated[
+        dict[str, Any] | str | None,
+        about(
+            "Which calls of the engine's tools run, need an approval, or never run: `{rules, default}`, or the name of a ready "
+            "policy: `careful`, `read-only`, `workspace`. It only adds to those of the settings, the token and the skill. Needs "
+            "an engine with a `gate`.",
+            "careful",
+        ),
+    ] = None
     from_run: Annotated[
         FromRun | None, about("Start with the files or the session of another run. Requires the scope `read` as well.")
     ] = None
@@ -250,7 +259,7 @@ class TokenCreate(Body):
     ]
     scopes: Annotated[
         tuple[AccessScope, ...],
-        about("What it allows; `admin` allows everything.", ["answer"], min_length=1, max_length=4),
+        about("What it allows; `admin` allows everything.", ["answer"], min_length=1, max_length=5),
     ]
     labels: Annotated[
         dict[str, str],
@@ -259,6 +268,13 @@ class TokenCreate(Body):
             {"customer": "4711"},
         ),
     ] = msgspec.field(default_factory=dict)
+    permissions: Annotated[
+        dict[str, Any] | str | None,
+        about(
+            "A policy for the tool calls of the runs that it creates, as in `POST /v1/runs`. Runs can only restrict more.",
+            "careful",
+        ),
+    ] = None
     expires_in_sec: Annotated[
         Annotated[int, Meta(ge=1, le=_HUNDRED_YEARS_SEC)] | None,
         about("When the token expires, in seconds. Default: never.", 2_592_000),

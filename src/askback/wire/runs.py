@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 from askback.core import runs
 from askback.core.errors import ErrorCode, LimitKind, WarningCode
 from askback.core.events import EventType
+from askback.core.permissions import policy_json
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.wire.artifacts import Artifact, Changes
 from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of
@@ -110,6 +111,13 @@ class Run(Shape, omit_defaults=True):
     workdir: Annotated[
         str | None, about("The user's folder that the engine works in.", "/srv/repositories/website")
     ] = None
+    permissions: Annotated[
+        tuple[dict[str, Any], ...] | None,
+        about(
+            "The policies for its tool calls, each with its `source`, `rules` and `default`. The most restrictive one decides.",
+            [{"source": "run", "rules": [], "default": "ask"}],
+        ),
+    ] = None
     env_names: Annotated[tuple[str, ...] | None, about("The names of its secret variables.", ["ZOTERO_API_KEY"])] = None
     attempt_number: Annotated[int, about("The current or last turn, from 1.", 1, ge=1)]
     interactive_profile: Annotated[Profile, about("How the run waits for its user.")]
@@ -169,6 +177,9 @@ class Run(Shape, omit_defaults=True):
             "labels": run.labels or None,
             "from_run": run.origin,
             "workdir": None if run.workdir is None else run.workdir.path,
+            "permissions": None
+            if run.permissions is None
+            else tuple({"source": each.source, **policy_json(each.policy)} for each in run.permissions.policies),
             "env_names": run.env_names or None,
             "interactive_profile": run.profile,
             "reply_required": run.options.interactive_require_user_reply if run.pending_interaction else None,

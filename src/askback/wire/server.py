@@ -6,6 +6,7 @@ from datetime import date
 from typing import Annotated, Any
 
 from askback.core.errors import FieldCode
+from askback.core.permissions import GateKind
 from askback.core.runs import Mode, ProfileKind
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, choice
 from askback.wire.runs import Usage
@@ -135,6 +136,14 @@ class Engine(Shape):
     warm: Annotated[
         bool, about("Whether the process of a resumable run can be kept warm while the run waits (`warm_sec`).")
     ] = False
+    gate: Annotated[
+        GateKind,
+        about(
+            "How a tool call waits for an approval (`permissions`). `park`: the call itself waits, without a process. `hold`: it "
+            "waits in a process. `repeat`: it is denied, and allowed once when the model repeats it. `none`: the engine has no "
+            "gate, and runs with `permissions` are refused."
+        ),
+    ] = GateKind.NONE
     signed_in: Annotated[bool | None, about("Null if it is unknown.")] = None
     advice: Annotated[str | None, about("What to do if it is not installed or not signed in.")] = None
     workers: Annotated[

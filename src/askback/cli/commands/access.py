@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from askback.access.tokens import Token, Tokens, TokenUse
     from askback.settings.model import Settings
 
-_SCOPES = ("submit", "answer", "read", "admin")
+_SCOPES = ("submit", "answer", "approve", "read", "admin")
 _MAX_TOKEN_LIFETIME = timedelta(days=36_500)
 _MAX_INVITATION_LIFETIME = timedelta(days=30)
 
@@ -69,6 +69,7 @@ def tokens_command(settings: Settings, as_json: bool) -> int:
     help="What the token allows; repeatable.",
 )
 @click.option("--expires-in", metavar="TIME", help="Lifetime, such as 4w, 30d, 12h, 45m or 90s; default: no limit.")
+@click.option("--permissions", metavar="POLICY", help="A policy for the tool calls of its runs: a name or a JSON file.")
 @options.label("Restrict the token to runs with this label; repeatable: runs that have all of them.")
 @options.common
 def create_token(
@@ -77,10 +78,12 @@ def create_token(
     name: str,
     scopes: tuple[str, ...],
     expires_in: str | None,
+    permissions: str | None,
     label: tuple[str, ...],
 ) -> int:
     """Create a token called NAME. It is printed once; only its digest is stored."""
     from askback.app import now
+    from askback.cli.commands.permissions import policy_value
     from askback.cli.data_folder import audited
     from askback.core.access import AccessScope, Action, check_token_name
     from askback.core.labels import shown_labels
@@ -95,7 +98,8 @@ def create_token(
     make_private(settings.data_dir)
     given = tuple(AccessScope(scope) for scope in dict.fromkeys(scopes))
     labels = options.labels_of(label)
-    make = partial(_tokens(settings).make, name, given, expires_at, labels)
+    policy = None if permissions is None else policy_value(permissions)
+    make = partial(_tokens(settings).make, name, given, expires_at, labels, policy)
     text = audited(settings, Action.TOKEN_CREATE, make, lambda _: name)
     if as_json:
         expiry = rfc3339(expires_at) if expires_at else None

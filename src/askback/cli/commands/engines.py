@@ -13,6 +13,7 @@ from askback.cli import options, output
 from askback.cli.commands.completion import complete_engine
 from askback.cli.exit_codes import FAILED
 from askback.cli.help import Group
+from askback.core.permissions import GateKind
 from askback.core.runs import ProfileKind
 from askback.text.formatting import one_line, printable
 
@@ -137,6 +138,8 @@ def _lines(report: EngineReport) -> list[str]:
     signed = {True: ", signed in", False: ", not signed in", None: ""}[found.signed_in]
     sign = "✔" if probe.kind is ProfileKind.RESUMABLE and found.signed_in is not False else "!"
     kind = f"{probe.kind}, can be warm" if can_be_warm(engine, probe) else str(probe.kind)
+    if (gate := engine.gate(probe)) is not GateKind.NONE:
+        kind += f", gate: {gate}"
     lines = [f"{sign} {engine.name:<10} {printable(probe.version or 'unknown version')}, {kind}{signed}"]
     if probe.kind is not ProfileKind.RESUMABLE:
         lines.append(f"    {one_line(probe.reason, 200)}")

@@ -78,6 +78,11 @@ _LIST = "?"
     help="Work in this folder, such as a repository, instead of a new one. It is changed in place; output files go to "
     "DIR/artifacts/.",
 )
+@click.option(
+    "--permissions",
+    metavar="POLICY",
+    help="Ask before tool calls: careful, read-only, workspace, or a JSON file.",
+)
 @click.option("--from", "source", metavar="RUN", help="Start with the files of another run, which stays as it is.")
 @click.option(
     "--from-files",
@@ -116,6 +121,7 @@ def command(
     variables: tuple[str, ...],
     variable_files: tuple[str, ...],
     workdir: str | None,
+    permissions: str | None,
     source: str | None,
     from_files: str | None,
     from_session: bool,
@@ -130,11 +136,12 @@ def command(
     4 waits for an answer, 130 interrupted.
     """
     given = engine or mode or inputs or params or run_options or variables or variable_files
-    submitted = given or source or label or workdir is not None
+    submitted = given or source or label or workdir is not None or permissions is not None
     _check_usage(skill, continued, source, submitted=submitted, inherited=from_files or from_session or from_question)
     answers = tuple(options.text(answer, "--answer") for answer in answers)
 
     from askback.app import open_library
+    from askback.cli.commands.permissions import policy_value
     from askback.cli.run_arguments import Arguments, run_variables, submission
     from askback.cli.terminal.prompt import on_terminal
     from askback.settings.environment import process_environment
@@ -156,6 +163,7 @@ def command(
             origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
             # What cannot be made absolute is refused later.
             workdir=None if workdir is None else str(Path.cwd() / options.path_of(workdir)),
+            permissions=None if permissions is None else policy_value(permissions),
             labels=options.labels_of(label) or None,
         )
         package = open_library(settings).find(skill)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from askback.core.permissions import GateKind, ToolClass
 from askback.core.renewals import Kind, Renewal, TokenField
 from askback.core.runs import Mode, ProfileKind
 from askback.engines.base import (
@@ -29,11 +30,16 @@ from askback.engines.base import (
     session_of,
 )
 from askback.engines.claude.turn import ClaudeConversation, ClaudeParser, literal
+from askback.engines.gates import SHELL, HookAnswer, HookCall, Tool, hook_settings, permission_decision, read_hook
 from askback.engines.launches import CALL_SEC, SERVER, START_SEC, mcp_servers, printed_by, probed, version_in
 from askback.engines.parser import Dialog, distinct, model
 from askback.engines.protocols.json_lines import decode_line, object_at, objects_at, text_at
 
-_OPTIONS = ("-p", "--output-format=stream-json", "--verbose", "--dangerously-skip-permissions")
+_FORM = ("-p", "--output-format=stream-json", "--verbose")
+_SKIPPING = "--dangerously-skip-permissions"
+# In this mode a call is denied unless a hook allows it: a hook that fails denies it, too. Settings of the user or of the
+# folder could allow calls or switch off hooks, so they are not read.
+_GATED = ("--permission-mode=dontAsk", "--setting-sources=")
 _WITHOUT_PLANS = "--disallowedTools=EnterPlanMode,ExitPlanMode"
 _WITHOUT_ASKING = "--disallowedTools=AskUserQuestion,EnterPlanMode,ExitPlanMode"
 # Claude also starts turns by itself, so replayed messages mark the start of our turns. Permissions go through stdio.
@@ -45,6 +51,25 @@ DEFERS = "defers"
 """A hook can have a call made later: the program ends, and makes the call when its session is resumed."""
 _DEFERS_SINCE = (2, 1, 325)
 _MCP_FILE = ".claude/askback-mcp.json"
+_UNGATED = (_SKIPPING, "--allow-dangerously-skip-permissions", "--permission-mode=bypassPermissions")
+"""Options of the settings that would let a call run of which the gate says nothing."""
+_GATE_HOOKS = ("SessionStart", "UserPromptSubmit", "PreToolUse")
+_TOOLS = {
+    "Bash": SHELL,
+    "Monitor": SHELL,
+    "Read": Tool(kind=ToolClass.READ, path="file_path"),
+    "NotebookRead": Tool(kind=ToolClass.READ, path="notebook_path"),
+    "Write": Tool(kind=ToolClass.EDIT, path="file_path", content="content"),
+    "Edit": Tool(kind=ToolClass.EDIT, path="file_path", replaced=("old_string", "new_string")),
+    "MultiEdit": Tool(kind=ToolClass.EDIT, path="file_path"),
+    "NotebookEdit": Tool(kind=ToolClass.EDIT, path="notebook_path"),
+    # Without a path they search the working directory.
+    "Glob": Tool(kind=ToolClass.READ, path="path", default_path="."),
+    "Grep": Tool(kind=ToolClass.READ, path="path", default_path="."),
+    "LS": Tool(kind=ToolClass.READ, path="path", default_path="."),
+    "WebFetch": Tool(kind=ToolClass.FETCH, url="url"),
+    "WebSearch": Tool(kind=ToolClass.FETCH),
+}
 
 _DEFAULT_ENV = {
     "DISABLE_AUTOUPDATER": "1",
@@ -136,6 +161,18 @@ class Claude(Engine):
         argv = _argv(turn, *_RESIDENT, _WITHOUT_PLANS if asks else _WITHOUT_ASKING)
         return Launch(argv=tuple(argv), env={**_environment(turn), **_WHOLE_SESSION}, files=_mcp_file(turn))
 
+    def gate(self, probe: Probe) -> GateKind:
+        return GateKind.PARK if DEFERS in probe.features else GateKind.NONE
+
+    def read_hook(self, payload: Any) -> HookCall | None:
+        return read_hook(payload, _TOOLS)
+
+    def allow_call(self) -> HookAnswer:
+        return permission_decision("allow")
+
+    def park_call(self, reason: str) -> HookAnswer:
+        return permission_decision("defer")
+
     def model_query(self, turn: Turn) -> ClaudeModels:
         return ClaudeModels()
 
@@ -160,7 +197,9 @@ def _features(usage: str, version: str | None) -> tuple[str, ...]:
 
 
 def _hooks(turn: Turn) -> dict[str, Any]:
-    """The hook that has a question deferred until it is answered."""
+    """The gate, or the hook that has a question deferred until it is answered."""
+    if turn.gate:
+        return {"hooks": hook_settings(turn.gate, _GATE_HOOKS)}
     if not turn.ask_tool or DEFERS not in turn.probe.features:
         return {}
     command = shlex.join((*turn.ask_tool[:-1], "--hook", turn.ask_tool[-1]))
@@ -169,7 +208,7 @@ def _hooks(turn: Turn) -> dict[str, Any]:
 
 
 def _argv(turn: Turn, *options: str, settings: Mapping[str, Any] = _KEEPING_SESSIONS) -> list[str]:
-    argv = [*turn.command, *_OPTIONS, *options]
+    argv = [*turn.command, *_FORM, *(_GATED if turn.gate else (_SKIPPING,)), *options]
     if SETTINGS in turn.probe.features:
         argv.append(f"--settings={json.dumps(settings, separators=(',', ':'))}")
     if turn.ask_tool:
@@ -178,7 +217,7 @@ def _argv(turn: Turn, *options: str, settings: Mapping[str, Any] = _KEEPING_SESS
         argv.append(f"--model={turn.model}")
     if turn.effort:
         argv.append(f"--effort={turn.effort}")
-    return [*argv, *turn.extra_args]
+    return [*argv, *(each for each in turn.extra_args if not turn.gate or each not in _UNGATED)]
 
 
 def _mcp_file(turn: Turn) -> dict[str, bytes]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from askback.core.errors import ErrorCode
 from askback.core.interactions import Question
+from askback.core.permissions import GateKind, ToolClass
 from askback.core.runs import ProfileKind, Usage
 from askback.engines.base import (
     HELP,
@@ -40,6 +41,7 @@ from askback.engines.base import (
     session_of,
 )
 from askback.engines.failures import crashed, ended_badly, failure_of, unknown_session
+from askback.engines.gates import SHELL, HookCall, Tool, read_hook
 from askback.engines.launches import printed_by, probed
 from askback.engines.parser import JsonLinesParser, Messages
 from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
@@ -47,6 +49,7 @@ from askback.questions import finding as questions
 
 SCRIPT = "assets/scripted.json"
 """The path of the script in a skill package."""
+GATED = "gated"
 _SCRIPT_INVALID = "script_invalid"
 """How the program marks a failure that is the script's own."""
 _SESSION_UNKNOWN = "session_unknown"
@@ -77,7 +80,8 @@ class Scripted(Engine):
         usage = printed_by(results, HELP)
         effort = tuple(sorted(self.profiles)) if "--effort" in usage else ()
         resumes, resident = "--resume" in usage, "--stay" in usage
-        return probed(results, HELP, "--resume", resumes=resumes, effort=effort, resident=resident)
+        features = (GATED,) if "--gate" in usage else ()
+        return probed(results, HELP, "--resume", resumes=resumes, effort=effort, resident=resident, features=features)
 
     def launch(self, turn: Turn) -> Launch:
         argv = _argv(turn)
@@ -87,6 +91,12 @@ class Scripted(Engine):
 
     def parser(self, turn: Turn) -> ScriptedParser:
         return ScriptedParser()
+
+    def gate(self, probe: Probe) -> GateKind:
+        return GateKind.REPEAT if GATED in probe.features else GateKind.NONE
+
+    def read_hook(self, payload: Any) -> HookCall | None:
+        return read_hook(payload, _TOOLS)
 
     def move_session(self, old_cwd: str, new_cwd: str) -> SessionMove:
         return SessionMove()
@@ -99,12 +109,22 @@ class Scripted(Engine):
         return ScriptedConversation()
 
 
+_TOOLS = {
+    "shell": SHELL,
+    "read": Tool(kind=ToolClass.READ, path="path"),
+    "write": Tool(kind=ToolClass.EDIT, path="path", content="text"),
+    "fetch": Tool(kind=ToolClass.FETCH, url="url"),
+}
+
+
 def _argv(turn: Turn) -> list[str]:
     argv = [*turn.command, f"--mode={turn.mode}", f"--default-script={turn.skill_dir}/{SCRIPT}"]
     if turn.model:
         argv.append(f"--model={turn.model}")
     if turn.effort:
         argv.append(f"--effort={turn.effort}")
+    if turn.gate:
+        argv.append(f"--gate={json.dumps(turn.gate)}")
     if turn.ask_tool:
         argv.append(f"--ask-tool={json.dumps(turn.ask_tool)}")
     return [*argv, *turn.extra_args]

@@ -66,7 +66,7 @@ async def create_token(request: Request, context: Context, *, body: TokenCreate)
     lasts = body.expires_in_sec
     expires_at = None if lasts is None else context.tokens.clock() + timedelta(seconds=lasts)
     scopes = tuple(dict.fromkeys(body.scopes))
-    text = await asyncio.to_thread(context.tokens.make, body.name, scopes, expires_at, body.labels)
+    text = await asyncio.to_thread(context.tokens.make, body.name, scopes, expires_at, body.labels, body.permissions)
     changed(request, body.name)
     token = context.tokens.named(body.name)
     return wire.CreatedToken.of(token, token=text, sessions=0, **_state(context, token))

@@ -9,9 +9,9 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from askback.core.access import Action
-from askback.core.errors import AskbackError, Conflict, Invalid, NotFound, RefusalCode
-from askback.core.interactions import Interaction
+from askback.core.access import AccessScope, Action
+from askback.core.errors import AskbackError, Conflict, Forbidden, Invalid, NotFound, RefusalCode
+from askback.core.interactions import APPROVAL, Interaction
 from askback.core.labels import is_one_line
 from askback.core.runs import Run
 from askback.http.auth import actor_of, headers_of, host_of
@@ -125,6 +125,8 @@ async def make_link(request: Request, context: Context, *, run_id: str, body: Li
     if body.recipient is not None and not (body.recipient.strip() and is_one_line(body.recipient)):
         raise Invalid(RefusalCode.INPUT_INVALID, "the recipient of a link is one line without control characters")
     pending = _pending(await context.service.store.get(run_id))
+    if pending.kind == APPROVAL and not request.scope["grant"].allows(AccessScope.APPROVE):
+        raise Forbidden(RefusalCode.SCOPE_MISSING, "a link to an approval needs a token with the scope 'approve'")
     expires = (context.links.clock() + timedelta(seconds=body.expires_in_sec)).replace(microsecond=0)
     link = Link(run_id=run_id, interaction_id=pending.interaction_id, expires_at=expires, holder=body.recipient or "")
     grant = request.scope["grant"]

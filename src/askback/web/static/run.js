@@ -23,6 +23,7 @@ const TYPES = [
   "tool.started",
   "tool.ended",
   "interaction.asked",
+  "permission.decided",
   "interaction.expiring",
   "interaction.closed",
   "usage",

@@ -25,6 +25,7 @@ from askback.fs import beneath
 from askback.process.ask_socket import Answer, AskSocket, HeldCall, in_thread
 from askback.process.ask_tool_program import RECORDED
 from askback.questions.finding import PutQuestion, read_call
+from askback.worker.turn.gate import Gate
 from askback.workspace.layout import Workspace
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,11 @@ def fits_result(text: str) -> bool:
 class AskTool:
     """Takes the questions of one process, at most one in a turn. A call that is repeated is accepted again."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.gate = gate
+        """Decides on the calls of all tools."""
+        if gate is not None:
+            gate.on_question = self._ask_approval
         self.question: Question | None = None
         self.put = asyncio.Event()
         """Set when the turn has its question."""
@@ -79,10 +84,14 @@ class AskTool:
 
     async def open(self, workspace: Workspace) -> None:
         """Let the processes of a run reach it, through a socket in the run's folder."""
-        listening = AskSocket(workspace.tmp, self.take, self.defer, self.refusal)
+        gate = self.gate
+        decide = None if gate is None else lambda payload: gate.answer(payload, self._defer_gated)
+        listening = AskSocket(workspace.tmp, self.take, self.defer, self.refusal, decide)
         try:
             await listening.open()
         except OSError as error:
+            if gate is not None:
+                raise
             # The tool tells the model to ask with a JSON block instead.
             log.warning("the ask tool cannot be reached: %s", error, extra={"run": workspace.root.name})
         else:
@@ -104,8 +113,10 @@ class AskTool:
         self.put.clear()
 
     def end_turn(self) -> None:
-        """Take no more questions. The one of the turn stays until the next."""
+        """Take no more questions, and allow no more calls. The question of the turn stays until the next."""
         self._is_open = False
+        if self.gate is not None:
+            self.gate.close()
 
     @property
     def has_answer_left(self) -> bool:
@@ -140,6 +151,15 @@ class AskTool:
         self.put.set()
         return True
 
+    async def _defer_gated(self, arguments: Json) -> bool:
+        """As `defer`, for an engine whose gate is its only hook."""
+        return self.refusal() is None and await self.defer(arguments)
+
+    def _ask_approval(self, question: Question) -> None:
+        """The question about a tool call comes before one of the model, which it can ask again."""
+        self.question = question
+        self.put.set()
+
     async def take(self, arguments: Json) -> Answer | HeldCall:
         if not self._is_open:
             return False, _NO_TURN
@@ -149,6 +169,8 @@ class AskTool:
         put = await self._read(arguments)
         if put is None:
             return False, _NO_TURN
+        if self.question is not None and self.question.approval:
+            return False, _ONE_ONLY
         if put.problems:
             listed = "\n".join(f"- {problem}" for problem in put.problems)
             return False, f"The question is malformed and was not recorded. Correct it and call again:\n{listed}"
@@ -203,6 +225,15 @@ def record_deferred(workspace: Workspace, *, deferred: bool) -> None:
         workspace.write_home({_DEFERRED_FILE: b""})
     else:
         beneath.remove(workspace.root, f"{workspace.home.name}/{_DEFERRED_FILE}")
+
+
+def has_decided_call(run: Run, workspace: Workspace) -> bool:
+    """Whether the session has the call that the last answer is about: it makes it, and the gate decides on it."""
+    answered = None if run.permissions is None else run.permissions.answered
+    if answered is None or run.next_turn.kind is not TurnKind.REPLY:
+        return False
+    asked_about = answered.interaction_id == run.next_turn.interaction_id
+    return asked_about and beneath.has_file(workspace.root, f"{workspace.home.name}/{_DEFERRED_FILE}")
 
 
 def deferred_call(run: Run, engine: Engine, workspace: Workspace, prompt: str) -> DeferredCall | None:

@@ -186,5 +186,11 @@ class TurnContext:
 
 
 def _suits_warm_process(run: Run) -> bool:
-    """Not in a folder of the user, which is checked and recorded with each new process."""
-    return run.mode is Mode.INTERACTIVE and not run.sticky and run.handle is None and run.workdir is None
+    """Not in a folder of the user, which is checked and recorded with each new process, and not with a gate."""
+    return (
+        run.mode is Mode.INTERACTIVE
+        and not run.sticky
+        and run.handle is None
+        and run.workdir is None
+        and run.permissions is None
+    )

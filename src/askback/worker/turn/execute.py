@@ -269,6 +269,7 @@ class RunExecutor:
             observer.strayed.wait,
             process.child.over_limit.wait,
             partial(after_question, run, process, observer),
+            process.gate_failed,
         )
         async with asyncio.TaskGroup() as group:
             signs = [group.create_task(wait()) for wait in waits]
@@ -311,8 +312,11 @@ class RunExecutor:
         if self._claim.canceled:
             return ProcessTreeEnded(epoch=run.epoch, at=self._context.clock())
         outcome: TurnOutcome
+        gate = process.ask_tool.gate
         if (error := _limit_error(run, process)) is not None:
             outcome = TurnError(error=error)
+        elif gate is not None and (gate.failed.is_set() or (isinstance(result, Completed) and not gate.is_alive)):
+            outcome = TurnError(error=gate.error)
         elif isinstance(result, Interruption):
             return self._lost(run, result)
         else:
@@ -334,7 +338,7 @@ class RunExecutor:
             outcome=outcome,
             at=self._context.clock(),
             usage=observer.usage,
-            warnings=(*observer.warnings, *process.sign_in_warnings),
+            warnings=(*observer.warnings, *process.sign_in_warnings, *(() if gate is None else gate.warnings)),
         )
 
     async def _may_stay(self, run: Run, process: EngineProcess) -> bool:

@@ -31,6 +31,7 @@ from askback.process.streams import Line
 from askback.store.base import Store, move
 from askback.text.redaction import Redactor
 from askback.worker.turn.context import Parsing
+from askback.worker.turn.gate import Gate
 from askback.workspace.layout import Workspace
 
 # What is kept as events; the raw output has all of it.
@@ -84,6 +85,7 @@ class TurnObserver:
         send: Callable[[bytes], Awaitable[None]],
         first_output: Callable[[], None],
         decline: Callable[[], Iterable[EngineEvent]] | None = None,
+        gate: Gate | None = None,
         store: Store,
         feed: EventFeed,
         redactor: Redactor,
@@ -110,6 +112,7 @@ class TurnObserver:
         self._first_output = first_output
         self._decline = decline
         """How a question in the engine's own protocol is declined; None: it becomes the run's question."""
+        self._gate = gate
         self._store = store
         self._feed = feed
         self._clock = clock
@@ -185,6 +188,10 @@ class TurnObserver:
             self._warn(WarningCode.ASSISTANT_TEXT_TRUNCATED, message)
 
     async def _report(self, seen: EngineEvent) -> None:
+        if self._gate is not None and isinstance(seen, AssistantMessage | ToolStarted):
+            self._gate.model_spoke()
+        if self._gate is not None and isinstance(seen, ToolEnded):
+            self._gate.tool_ended(seen.call_id, ok=seen.ok)
         match seen:
             case SessionNamed(value=value):
                 await self._name_session(value)

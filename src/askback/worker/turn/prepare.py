@@ -17,7 +17,7 @@ from askback.core.run_env import secrets_in
 from askback.core.runs import Mode, ProfileKind, Run, RunRequest, TurnKind
 from askback.engines.base import Engine, HandleInvalid, Launch, Probe, Reply, Turn
 from askback.fs.walk import TreeTooLarge
-from askback.process.ask_socket import ask_tool_command
+from askback.process.ask_socket import ask_tool_command, gate_command
 from askback.runs.secrets import declares_secrets, texts_to_mask
 from askback.skills import prompts
 from askback.skills.package import SkillPackage
@@ -25,7 +25,7 @@ from askback.skills.validation import file_inputs
 from askback.text.json_text import is_large
 from askback.text.redaction import Redactor
 from askback.worker.claimed_run import ClaimedRun
-from askback.worker.turn.ask_tool import DeferredCall, deferred_call, has_ask_tool
+from askback.worker.turn.ask_tool import DeferredCall, deferred_call, has_ask_tool, has_decided_call
 from askback.worker.turn.context import CannotStart, Stopped, TurnContext
 from askback.workspace.layout import SKILL_DIR, Workspace
 from askback.workspace.sign_ins import SignInCopies
@@ -192,7 +192,8 @@ def _prepare_files(
         sign_in_copies = copy_sign_in(context, engine, setup, workspace)
     try:
         plain = plain_turn(engine, setup, probe, workspace, run.mode)
-        deferred = deferred_call(run, engine, workspace, instructions.prompt)
+        decided = has_decided_call(run, workspace)
+        deferred = None if decided else deferred_call(run, engine, workspace, instructions.prompt)
         turn = replace(
             plain,
             prompt=instructions.prompt,
@@ -208,7 +209,8 @@ def _prepare_files(
             ask_tool=plain.ask_tool if deferred is None else ask_tool_command(workspace.tmp),
             output_schema=package.output_schema,
             env={**plain.env, **env},
-            deferred=deferred is not None and deferred.answer is not None,
+            deferred=decided or (deferred is not None and deferred.answer is not None),
+            gate=() if run.permissions is None else gate_command(workspace.tmp),
         )
         resident = run.sticky or context.warm_obstacle(run.engine, probe, run) is None
         launch = launch_of(engine, turn, resident=resident)

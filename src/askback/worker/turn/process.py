@@ -16,6 +16,7 @@ from askback.background.loops import first_of
 from askback.catalog.probes import EngineSetup
 from askback.core.errors import ErrorCode, RunWarning, WarningCode, is_temporary
 from askback.core.outcomes import engine_failure
+from askback.core.permissions import GateKind
 from askback.core.runs import Run
 from askback.engines.base import (
     ClosingConversation,
@@ -36,6 +37,7 @@ from askback.process.streams import Line
 from askback.worker.claimed_run import ClaimedRun
 from askback.worker.turn.ask_tool import AskTool
 from askback.worker.turn.context import CannotStart, TurnContext, pause
+from askback.worker.turn.gate import Gate
 from askback.worker.turn.observe import EventFeed, RawOutput, TurnObserver
 from askback.worker.turn.prepare import PreparedTurn, Unfit, prepare, prepare_next, turn_name, unavailable
 from askback.workspace.layout import Workspace
@@ -145,6 +147,7 @@ class EngineProcess:
                 send=self.send,
                 first_output=lambda: context.printed(run),
                 decline=None if run.sticky else self._decline,
+                gate=self.ask_tool.gate,
             )
         if self._delayed and not later:
             observer.warn_of_delay()
@@ -190,6 +193,11 @@ class EngineProcess:
         """Whether the sign-in of the process is still the user's, and was not renewed by it."""
         copies = self.prepared.sign_in_copies
         return copies is None or await asyncio.to_thread(copies.current)
+
+    async def gate_failed(self) -> None:
+        """Wait until the engine has used a tool, or its model has spoken, without asking the gate."""
+        gate = self.ask_tool.gate
+        await (asyncio.Event() if gate is None else gate.failed).wait()
 
     async def live(self) -> int:
         """Read the process and write to it until it has exited; return its exit code."""
@@ -290,7 +298,7 @@ async def start_process(context: TurnContext, run: Run, claim: ClaimedRun) -> En
             unless_started.push_async_callback(merge_sign_in, run.id, prepared.sign_in_copies)
             conversation = conversation_of(prepared)
             reader = conversation or prepared.engine.parser(prepared.turn)
-            ask_tool = await open_ask_tool(prepared.turn, prepared.workspace)
+            ask_tool = await open_ask_tool(prepared.turn, prepared.workspace, _gate(context, run, prepared))
             resources.callback(ask_tool.close)
             (child, raw), again = await context.shortage.retry(lambda: _spawn(context, run, prepared, lock), claim)
             unless_started.pop_all()
@@ -304,12 +312,24 @@ async def start_process(context: TurnContext, run: Run, claim: ClaimedRun) -> En
     return process
 
 
-async def open_ask_tool(turn: Turn, workspace: Workspace) -> AskTool:
-    """Open before the process starts, if the process has an ask tool."""
-    ask_tool = AskTool()
-    if turn.ask_tool:
-        await ask_tool.open(workspace)
+async def open_ask_tool(turn: Turn, workspace: Workspace, gate: Gate | None = None) -> AskTool:
+    """Open before the process starts, if the process has an ask tool or a gate. Raises `CannotStart`."""
+    ask_tool = AskTool(gate)
+    if turn.ask_tool or gate is not None:
+        try:
+            await ask_tool.open(workspace)
+        except OSError as error:
+            message = f"the gate of the run's permissions cannot be opened: {error}"
+            raise CannotStart(engine_failure(ErrorCode.PERMISSION_GATE_FAILED, message)) from error
     return ask_tool
+
+
+def _gate(context: TurnContext, run: Run, prepared: PreparedTurn) -> Gate | None:
+    if run.permissions is None:
+        return None
+    parks = prepared.engine.gate(prepared.turn.probe) is GateKind.PARK
+    root = prepared.workspace.engine_cwd(run.workdir)
+    return Gate(run, prepared.engine, store=context.store, clock=context.clock, root=root, parks=parks)
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
@@ -374,7 +394,7 @@ def private_request(
         limits=context.limits,
         pass_fds=(lock.fd,),
         writable=(workspace.cwd, workspace.home, workspace.tmp),
-        readable=(*setup.files, *(ask_tool_files() if turn.ask_tool else ())),
+        readable=(*setup.files, *(ask_tool_files() if turn.ask_tool or turn.gate else ())),
         resources=setup.resources,
         network=setup.network,
     )

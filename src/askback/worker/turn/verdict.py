@@ -101,6 +101,8 @@ async def _verdict(
     if observer.strayed.is_set():
         message = "the engine used another session than the one it was asked to resume"
         return engine_failure(ErrorCode.SESSION_RESUME_FAILED, message, detail=observer.session)
+    if put is not None and put.approval and _can_wait(run, observer, resuming=resuming):
+        return _asking(AskUser(question=put))
     if isinstance(result, TurnFailed) and put is not None and _can_wait(run, observer, resuming=resuming):
         return _asking(AskUser(question=put))
     if isinstance(result, TurnFailed):

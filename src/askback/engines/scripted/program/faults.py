@@ -252,6 +252,6 @@ def _fail(player: Player, step: dict[str, Any]) -> NoReturn:
     player.fail(words, exit_code=int(step.get("exit_code", 1)))
 
 
-@_fault("other_session", "no_session")
+@_fault("other_session", "no_session", "no_gate")
 def _nothing(player: Player, step: dict[str, Any]) -> None:
-    """`play` handles this fault before it names the session."""
+    """`play` handles this fault before its first step."""

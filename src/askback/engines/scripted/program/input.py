@@ -143,6 +143,7 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --model=NAME           recorded in the session; has no other effect
   --effort=LEVEL         recorded in the session; has no other effect
   --ask-tool=COMMAND     an MCP server with the tool put_question, as a JSON list; without it, a block is written
+  --gate=COMMAND         a hook that is asked before each call of a tool, as a JSON list
   --resume=SESSION_ID    resume a session
   --stay                 keep running and read prompts as JSON lines, in one session
   --no-native            with --stay: do not ask through the program's own protocol
@@ -151,7 +152,7 @@ Plays a script in place of a coding agent and prints what it does as JSON lines.
   --version, --help
 """
 
-_NAMES = ("check", "script", "default-script", "mode", "model", "effort", "ask-tool", "resume")
+_NAMES = ("check", "script", "default-script", "mode", "model", "effort", "ask-tool", "gate", "resume")
 _FLAGS = ("stay", "no-native", "no-resume")
 
 

@@ -1,7 +1,7 @@
 """Plays turns: reads the prompt, names the session, executes the script's steps, and ends the turn."""
 
 # No pathlib: importing it would take a third of the startup time.
-# ruff: noqa: PTH103, PTH110, PTH117, PTH120
+# ruff: noqa: PTH103, PTH109, PTH110, PTH117, PTH120
 from __future__ import annotations
 
 import json
@@ -146,6 +146,8 @@ class Player:
         self._named = True
         chosen = {name: self._options.get(name) for name in ("model", "effort")}
         session.add("prompt", text=prompt, mode=self._mode, **chosen, pid=os.getpid())
+        if "gate" in self._options and not _has_fault(steps, "no_gate"):
+            self._ask_gate({"hook_event_name": "SessionStart"})
         self.emit("turn.started", turn=session.turn)
         self._do_until_answered([step for step in steps if not step.get("before_session")])
         while self._answered:
@@ -267,9 +269,36 @@ class Player:
         self._tools += 1
         call = {"id": f"tool-{self._tools}", "name": as_text(tool.get("name", "tool"))}
         self.emit("tool.started", **call, detail=as_text(tool.get("detail", "")))
+        if "gate" in self._options and not tool.get("ungated"):
+            refusal = self._ask_gate(
+                {
+                    "hook_event_name": "PreToolUse",
+                    "tool_name": call["name"],
+                    "tool_input": tool.get("input", {}),
+                    "tool_use_id": call["id"],
+                    **({"agent_id": "helper"} if tool.get("subagent") else {}),
+                }
+            )
+            if refusal is not None:
+                if self._session is not None:
+                    self._session.add("refused", **call, output=refusal)
+                self.emit("tool.ended", **call, ok=False, output=refusal)
+                return
+        if "append" in tool:
+            with open(as_text(tool["append"]), "a", encoding="utf-8") as file:
+                file.write("made\n")
         time.sleep(float(tool.get("sleep_sec", 0)))
         if tool.get("ends", True):
             self.emit("tool.ended", **call, ok=bool(tool.get("ok", True)), output=as_text(tool.get("output", "")))
+
+    def _ask_gate(self, about: dict[str, Any]) -> str | None:
+        """Run the hook. Returns why a call is denied; None if it is allowed."""
+        import subprocess
+
+        payload = json.dumps({**about, "session_id": "", "cwd": os.getcwd()}).encode()
+        command = json.loads(self._options["gate"])
+        asked = subprocess.run(command, input=payload, capture_output=True, check=False)
+        return None if asked.returncode == 0 else asked.stderr.decode("utf-8", "replace").strip() or "denied"
 
     def _write(self, step: Step) -> None:
         path = as_text(render(step["write"]["path"], self._facts))
