@@ -55,7 +55,9 @@ def settled(site: Site, path: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize(("theme", "language"), [("light", "en-GB"), ("dark", "zh-CN")])
+@pytest.mark.parametrize(
+    ("theme", "language"), [("light", "en-GB"), pytest.param("dark", "zh-CN", marks=pytest.mark.long)]
+)
 def test_every_page_can_be_read_and_used_by_everybody_at_a_desk_and_on_a_phone(
     furnished_server: FurnishedServer, browser: Browser, runs: list[str], theme: str, language: str
 ) -> None:

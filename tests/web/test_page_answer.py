@@ -269,7 +269,7 @@ def test_a_link_that_was_revoked_while_its_page_was_open_says_so(
         client.cancel(run_id)
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("theme", "language"), [("light", "en-GB"), ("dark", "zh-CN")])
 def test_the_page_can_be_read_and_used_by_everybody(
     furnished_server: FurnishedServer, browser: Browser, width: int, theme: Literal["light", "dark"], language: str

@@ -84,7 +84,7 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-@pytest.mark.parametrize("by", ["finger", "mouse"])
+@pytest.mark.parametrize("by", ["finger", pytest.param("mouse", marks=pytest.mark.long)])
 def test_a_tap_that_leaves_a_wrong_field_still_counts(desk: Client, browser: Browser, by: str) -> None:
     run_id, url = asked(desk, "table")
     page = thumb(browser) if by == "finger" else browser.new_page(viewport={"width": 1280, "height": 800})
@@ -120,7 +120,9 @@ def test_rows_to_choose_from_are_large_enough_for_a_thumb(desk: Client, browser:
     desk.cancel(run_id)
 
 
-@pytest.mark.parametrize(("language", "said"), [("en-GB", "The answer: "), ("zh-CN", "回答：")])
+@pytest.mark.parametrize(
+    ("language", "said"), [("en-GB", "The answer: "), pytest.param("zh-CN", "回答：", marks=pytest.mark.long)]
+)
 def test_an_answer_is_shown_by_its_label(
     server: Server, desk: Client, browser: Browser, language: str, said: str
 ) -> None:

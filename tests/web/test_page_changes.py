@@ -44,7 +44,15 @@ def test_each_file_names_its_turn_and_a_change_opens(site: Site) -> None:
     expect(page.get_by_role("heading", name="No changes")).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1280),
+        pytest.param("dark", 1280, marks=pytest.mark.long),
+        pytest.param("light", 360, marks=pytest.mark.long),
+        ("dark", 360),
+    ],
+)
 def test_the_changes_are_for_everybody(
     furnished_server: FurnishedServer, browser: Browser, scheme: str, width: int
 ) -> None:

@@ -191,7 +191,7 @@ def test_a_rebuilt_session_is_told_with_its_meaning(site: Site) -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 390])
 def test_the_actions_fit_the_window(site: Site, tmp_path: Path, language: str, width: int) -> None:
     source = finished(site.api, "twice", "red", "large")
     page = site.open(f"/runs/{source}")

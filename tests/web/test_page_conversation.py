@@ -69,7 +69,7 @@ def server(world: World, old_run: str, login_run: str) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=[DESK, PHONE], ids=["desk", "phone"])
+@pytest.fixture(params=[DESK, pytest.param(PHONE, marks=pytest.mark.long)], ids=["desk", "phone"])
 def anywhere(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Site]:
     with signed_in(server, browser, **request.param) as site:
         yield site

@@ -126,7 +126,9 @@ def test_an_open_table_stays_open_when_the_numbers_change(old_site: Site) -> Non
     expect(waits).to_have_text(str(WAITING))
 
 
-@pytest.mark.parametrize(("theme", "language"), [("light", "en-GB"), ("dark", "zh-CN")])
+@pytest.mark.parametrize(
+    ("theme", "language"), [pytest.param("light", "en-GB", marks=pytest.mark.long), ("dark", "zh-CN")]
+)
 def test_pages_with_a_past_can_be_read_by_everybody_and_fit_a_phone(
     old_server: Server, browser: Browser, theme: str, language: str
 ) -> None:

@@ -130,12 +130,13 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_no_message_makes_the_page_hang(desk: Site, number: int) -> None:
+def test_no_message_makes_the_page_hang(desk: Site) -> None:
     page = desk.open("/")
     render = """async (text) => {
         const { markdown } = await import("/static/markdown.js");
+        window.rendered = false;
         setTimeout(() => { for (let i = 0; i < 10; i += 1) markdown(text); window.rendered = true; });
     }"""
-    page.evaluate(render, HOSTILE[number])
-    page.wait_for_function("window.rendered === true", timeout=60_000)
+    for text in HOSTILE:
+        page.evaluate(render, text)
+        page.wait_for_function("window.rendered === true", timeout=60_000)

@@ -138,7 +138,9 @@ def test_the_time_until_something_expires_is_rounded(site: Site) -> None:
     expect(page.locator("#invitations li", has_text="quarter")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("language", "title"), [("en-GB", "People and tokens"), ("zh-CN", "人员与令牌")])
+@pytest.mark.parametrize(
+    ("language", "title"), [("en-GB", "People and tokens"), pytest.param("zh-CN", "人员与令牌", marks=pytest.mark.long)]
+)
 def test_the_page_fits_a_phone_in_every_language(
     furnished_server: FurnishedServer, browser: Browser, language: str, title: str, tmp_path: Path
 ) -> None:

@@ -118,7 +118,7 @@ def test_the_run_shows_the_questions_and_each_answer(site: Site, desk: Client) -
 
 
 @pytest.mark.contract("N-6")
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 360])
 def test_a_link_opens_one_form_for_all_questions(server: Server, browser: Browser, desk: Client, width: int) -> None:
     run_id = waiting(desk)
     context = browser.new_context(locale="en-GB", viewport={"width": width, "height": 740})
