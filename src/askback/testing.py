@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from askback.core.errors import ErrorCode
-from askback.core.runs import Handle, Mode, ProfileKind
+from askback.core.runs import Handle, Mode, ProfileKind, Usage
 from askback.engines import registry
 from askback.engines.base import (
     AssistantMessage,
@@ -110,7 +110,7 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
         "sessions": list(dict.fromkeys(named)),
         "said": [each.text for each in seen if isinstance(each, AssistantMessage)],
         "tools": _tools(seen),
-        "usage": next((asdict(each.usage) for each in reversed(seen) if isinstance(each, UsageSeen)), None),
+        "usage": next((known_usage(each) for each in reversed(seen) if isinstance(each, UsageSeen)), None),
         "turn_over": any(isinstance(each, TurnOver) for each in seen),
     }
     if isinstance(result, Completed):
@@ -119,6 +119,16 @@ def read(engine: Engine, recording: Recording, *streams: Stream) -> dict[str, An
         limit = read_limit(result.detail or "", datetime.fromisoformat(recording.about["at"]), result.reset)
         actual["limit"] = {"kind": limit.kind, "resets_at": limit.resets_at and limit.resets_at.isoformat()}
     return actual | {"code": str(result.code), "detail": result.detail}
+
+
+def known_usage(seen: UsageSeen) -> dict[str, Any]:
+    """What the engine reports, without what it does not."""
+    models = {"models": {name: _known(usage) for name, usage in seen.models.items()}} if seen.models else {}
+    return _known(seen.usage) | models | ({"model": seen.model} if seen.model else {})
+
+
+def _known(usage: Usage) -> dict[str, Any]:
+    return {name: value for name, value in asdict(usage).items() if value is not None and name != "by_model"}
 
 
 def _tools(seen: Sequence[EngineEvent]) -> list[dict[str, Any]]:
@@ -132,10 +142,14 @@ def _tools(seen: Sequence[EngineEvent]) -> list[dict[str, Any]]:
 
 
 def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    """The differences from `expected`. Only the keys in `expected` are compared; for `detail`, a substring is enough."""
+    """The differences from `expected`. Only the keys in `expected` are compared, also those of `usage`; for `detail`, a
+    substring is enough.
+    """
     found = []
     for key, value in expected.items():
         same = value in (actual.get(key) or "") if key == "detail" and value else actual.get(key) == value
+        if key == "usage" and value and actual.get(key):
+            same = all(actual[key].get(name) == number for name, number in value.items())
         if not same:
             found.append(f"{key}: expected {value!r}, got {actual.get(key)!r}")
     return found

@@ -116,6 +116,8 @@ def test_commands_stand_in_groups_with_examples_and_fit_80_columns(tmp_path: Pat
         ["trust"],
         ["watch"],
         ["cancel"],
+        ["resume"],
+        ["usage"],
         ["serve"],
         ["worker"],
         ["workers"],

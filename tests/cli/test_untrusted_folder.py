@@ -123,6 +123,8 @@ LOOKS = [
     ("show", "0123456789abcdef"),
     ("watch", "0123456789abcdef"),
     ("cancel", "0123456789abcdef"),
+    ("resume", "0123456789abcdef"),
+    ("usage",),
     ("delete", "0123456789abcdef"),
     ("completion", "bash"),
     ("inbox",),

@@ -22,10 +22,24 @@ from typing import NamedTuple, get_args
 
 import pytest
 
+from askback.core.actors import Actor, Channel
 from askback.core.approvals import Answered, RunPermissions
+from askback.core.errors import ErrorCode, Limit, LimitKind, RunError
 from askback.core.lifecycle import Decision, Refusal, Stay, decide
+from askback.core.outcomes import TurnError
 from askback.core.permissions import Ruling
-from askback.core.runs import Mode, OnLostSession, ProfileKind, Run, RunOptions, RunState, TurnKind, TurnOrder
+from askback.core.runs import (
+    Mode,
+    OnLimit,
+    OnLostSession,
+    Parking,
+    ProfileKind,
+    Run,
+    RunOptions,
+    RunState,
+    TurnKind,
+    TurnOrder,
+)
 from askback.core.signals import (
     Adopted,
     CallDecided,
@@ -34,6 +48,8 @@ from askback.core.signals import (
     DeadlinePassed,
     FilesStored,
     HandleNamed,
+    LimitKnown,
+    ParkEnded,
     ProcessLost,
     ProcessStarted,
     ProcessTreeEnded,
@@ -92,6 +108,12 @@ TABLE = """
   near-late         final         *          *            *       *        refused INTERACTION_NOT_PENDING
   near-other        final         *          *            *       *        refused INTERACTION_NOT_PENDING
   slot              final         *          *            *       *        refused STATE_UNSUITABLE
+  slot-parked       final         *          *            *       *        refused STATE_UNSUITABLE
+  limit-known       final         *          *            *       *        refused STATE_UNSUITABLE
+  limit-unwanted    final         *          *            *       *        refused STATE_UNSUITABLE
+  park-over         final         *          *            *       *        refused STATE_UNSUITABLE
+  park-early        final         *          *            *       *        refused STATE_UNSUITABLE
+  park-resumed      final         *          *            *       *        refused STATE_UNSUITABLE
   *                 final         *          *            *       *        refused RUN_STALE
 
 # A run without a process is canceled at once, and no auto run ever waits (B-2, C-7).
@@ -153,6 +175,23 @@ TABLE = """
   ends-broken       *             *          *            *       *        refused RUN_STALE
   ends-lost         *             *          *            *       *        refused RUN_STALE
   ends-lost-rebuild *             *          *            *       *        refused RUN_STALE
+
+# A limit of the provider (U-4). No run is parked with a process that it needs.
+  ends-limited      running       resumable  *            asked   current  -> canceled
+  ends-limited      running       sticky     *            asked   current  noted
+  ends-limited      running       *          *            no      current  -> queued
+  ends-limited      *             *          *            *       *        refused RUN_STALE
+  limit-known       queued        *          *            *       *        noted
+  limit-known       *             *          *            *       *        refused STATE_UNSUITABLE
+  limit-unwanted    queued        *          *            *       *        stays
+  limit-unwanted    *             *          *            *       *        refused STATE_UNSUITABLE
+  slot-parked       *             *          *            *       *        refused STATE_UNSUITABLE
+  park-over         queued        *          *            *       *        noted
+  park-over         *             *          *            *       *        refused STATE_UNSUITABLE
+  park-early        queued        *          *            *       *        stays
+  park-early        *             *          *            *       *        refused STATE_UNSUITABLE
+  park-resumed      queued        *          *            *       *        noted
+  park-resumed      *             *          *            *       *        refused STATE_UNSUITABLE
 
 # The end of a wait (H-6, W-6 to W-10, W-13).
   reply             waiting_user  *          *            asked   *        refused INTERACTION_NOT_PENDING
@@ -339,7 +378,35 @@ def call_decided(epoch: int, *, uses_approval: bool = False) -> CallDecided:
     )
 
 
+def parking(run: Run) -> Run:
+    """In its first turn, with the option to be parked."""
+    return run.evolve(options=replace(run.options, on_limit=OnLimit.PARK), next_turn=FIRST)
+
+
+def parked(run: Run) -> Run:
+    until = NOW - timedelta(seconds=60)
+    found = Parking(limit=LIMIT, until=until, not_before=NOW, since=CREATED, times=1)
+    return parking(run).evolve(parking=found)
+
+
+FIRST = TurnOrder(kind=TurnKind.START, attempt_number=1)
+LIMIT = Limit(kind=LimitKind.USAGE_WINDOW, resets_at=NOW + timedelta(hours=1))
+LIMITED = TurnError(error=RunError(code=ErrorCode.ENGINE_RATE_LIMITED, message="no more", limit=LIMIT))
+
 SIGNALS: dict[str, Maker] = {
+    "ends-limited": lambda run, epoch: (parking(run), TurnEnded(epoch=epoch, outcome=LIMITED, at=NOW)),
+    "limit-known": lambda run, epoch: (parking(run), LimitKnown(limit=LIMIT, until=NOW, at=NOW)),
+    "limit-unwanted": lambda run, epoch: (run, LimitKnown(limit=LIMIT, until=NOW, at=NOW)),
+    "slot-parked": lambda run, epoch: (parked(run), SlotAcquired(worker="worker", at=NOW)),
+    "park-over": lambda run, epoch: (parked(run), ParkEnded(at=NOW)),
+    "park-early": lambda run, epoch: (
+        parked(run).evolve(parking=replace(parked(run).parking, not_before=NOW + timedelta(seconds=1))),
+        ParkEnded(at=NOW),
+    ),
+    "park-resumed": lambda run, epoch: (
+        parked(run).evolve(parking=replace(parked(run).parking, not_before=NOW + timedelta(seconds=1))),
+        ParkEnded(at=NOW, by=Actor(name="ann", via=Channel.PAGE)),
+    ),
     "slot": lambda run, epoch: (run, SlotAcquired(worker="worker", at=NOW)),
     "process": lambda run, epoch: (run, ProcessStarted(epoch=epoch, process=PROCESS, at=NOW)),
     "handle": lambda run, epoch: (run.evolve(handle=None), HandleNamed(epoch=epoch, handle=HANDLE, at=NOW)),

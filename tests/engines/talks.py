@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from askback.engines.base import (
     TurnOver,
     UsageSeen,
 )
+from askback.testing import known_usage
 
 WORKSPACE = "{WORKSPACE}"
 STREAMS = {"<": Stream.STDOUT, "!": Stream.STDERR}
@@ -122,7 +123,7 @@ def _told(seen: list[EngineEvent], result: Any) -> dict[str, Any]:
             for each in seen
             if isinstance(each, ToolStarted)
         ],
-        "usage": next((asdict(each.usage) for each in reversed(seen) if isinstance(each, UsageSeen)), None),
+        "usage": next((known_usage(each) for each in reversed(seen) if isinstance(each, UsageSeen)), None),
         "asked": next((each.question.prompt for each in seen if isinstance(each, Asked)), None),
     }
     if isinstance(result, Completed):

@@ -235,7 +235,8 @@ def test_tokens_include_the_cache_and_the_helpers() -> None:
     alone, _ = turn(result(usage=usage, modelUsage={}))
     both, _ = turn(result(usage=usage, modelUsage={"a": one, "b": one, "c": 7}))
     assert alone[0] == UsageSeen(usage=Usage(input_tokens=125, output_tokens=30, cached_tokens=20, total_tokens=155))
-    assert both[0] == UsageSeen(usage=Usage(input_tokens=250, output_tokens=60, cached_tokens=40, total_tokens=310))
+    each = Usage(input_tokens=125, output_tokens=30, cached_tokens=20, total_tokens=155)
+    assert both[0] == UsageSeen(usage=each + each, models={"a": each, "b": each})
     assert alone[1:] == [TurnOver()]
 
 
@@ -244,7 +245,8 @@ def test_tokens_of_earlier_processes_of_the_session_are_not_counted_again() -> N
     two = {name: 2 * count for name, count in one.items()}
     first = result(modelUsage={"a": two}, model_usage_since_last_result={"a": one})
     resumed, _ = turn(first, result(modelUsage={"a": two}, model_usage_since_last_result={}))
-    counted = UsageSeen(usage=Usage(input_tokens=120, output_tokens=30, cached_tokens=20, total_tokens=150))
+    used = Usage(input_tokens=120, output_tokens=30, cached_tokens=20, total_tokens=150)
+    counted = UsageSeen(usage=used, models={"a": used})
     assert [event for event in resumed if isinstance(event, UsageSeen)] == [counted, counted]
 
 

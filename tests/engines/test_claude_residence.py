@@ -14,7 +14,7 @@ from replays import replay
 from talks import FOLDER, lines_of
 
 from askback.core.errors import ErrorCode
-from askback.core.runs import Mode, Usage
+from askback.core.runs import Mode
 from askback.engines.base import (
     Asked,
     AssistantMessage,
@@ -81,8 +81,10 @@ def test_two_messages_are_two_turns_of_one_session() -> None:
     assert second.outcome == Completed(messages=("Done.",))
     assert first.of(SessionNamed) == second.of(SessionNamed)
     assert [(each.name, each.ok) for each in second.of(ToolEnded)] == [("Bash", True)]
-    usage = Usage(input_tokens=360, output_tokens=90, cached_tokens=60, total_tokens=450)
-    assert second.of(UsageSeen) == [UsageSeen(usage=usage, whole_session=True)]
+    (seen,) = second.of(UsageSeen)
+    assert seen.whole_session
+    assert (seen.usage.input_tokens, seen.usage.output_tokens, seen.usage.cached_tokens) == (360, 90, 60)
+    assert seen.usage.cost_usd == pytest.approx(0.00378)
 
 
 @pytest.mark.contract("T-8")

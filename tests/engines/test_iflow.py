@@ -123,7 +123,7 @@ def read(stdout: str, stderr: str = "", ended: Exit | None = None) -> tuple[list
 @pytest.mark.contract("H-5")
 def test_the_session_is_named_by_the_execution_info() -> None:
     seen, result = read("Which colour?\n", block())
-    usage = Usage(input_tokens=11, output_tokens=7, total_tokens=18)
+    usage = Usage(input_tokens=11, output_tokens=7, cached_tokens=None, total_tokens=18)
     assert seen == [SessionNamed(value=ID), UsageSeen(usage=usage), TurnOver()]
     assert result == Completed(messages=("Which colour?",))
 

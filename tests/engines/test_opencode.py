@@ -159,7 +159,9 @@ STOP = finish("stop", input=100, output=20, reasoning=10, cache={"read": 15, "wr
 def test_tokens_of_all_steps_are_counted_with_what_was_cached_and_thought() -> None:
     seen, _ = read(finish("tool-calls", input=100, output=30, cache={"read": 20}), STOP)
     usages = [each.usage for each in seen if isinstance(each, UsageSeen)]
-    assert usages[-1] == Usage(input_tokens=240, output_tokens=60, cached_tokens=35, total_tokens=300)
+    assert usages[-1] == Usage(
+        input_tokens=240, output_tokens=60, cached_tokens=35, total_tokens=300, reasoning_tokens=10
+    )
 
 
 @pytest.mark.contract("H-12")

@@ -49,9 +49,10 @@ def added(client: httpx.Client, since: int) -> list[dict[str, Any]]:
     return [each for each in client.get("/v1/audit", params={"limit": 50}).json()["items"] if each["id"] > since]
 
 
-def package(name: str) -> bytes:
+def package(name: str, *steps: dict[str, Any]) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(f"{name}/assets/scripted.json", json.dumps({"turns": [list(steps)]}))
         archive.writestr(f"{name}/SKILL.md", f"---\nname: {name}\ndescription: d\n---\ngo\n")
     return content.getvalue()
 
@@ -74,6 +75,14 @@ def _submit(server: Server, client: httpx.Client) -> Call:
 def _cancel(server: Server, client: httpx.Client) -> Call:
     run_id = waiting(client)
     return lambda: client.post(f"/v1/runs/{run_id}/cancel")
+
+
+def _resume(server: Server, client: httpx.Client) -> Call:
+    client.post("/v1/skills", files={"file": package("limited", {"misbehave": "rate_limit"})})
+    run_id, tag = start(client, "limited", options={"on_limit": "park"}), {}
+    while "not_before" not in (found := client.get(f"/v1/runs/{run_id}", params={"wait": "30"}, headers=tag)).text:
+        tag = {"If-None-Match": found.headers["etag"]}
+    return lambda: client.post(f"/v1/runs/{run_id}/resume")
 
 
 def _delete(server: Server, client: httpx.Client) -> Call:
@@ -195,6 +204,7 @@ def _test_push(server: Server, client: httpx.Client) -> Call:
 PREPARED: dict[str, Callable[[Server, httpx.Client], Call]] = {
     "POST /v1/runs": _submit,
     "POST /v1/runs/{run_id}/cancel": _cancel,
+    "POST /v1/runs/{run_id}/resume": _resume,
     "DELETE /v1/runs/{run_id}": _delete,
     "POST /v1/runs/{run_id}/interaction/reply": _reply,
     "POST /v1/runs/{run_id}/interaction/link": _link,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from double import TOKENS, ModelDouble, always, call_tool, hang, run_shell, say
@@ -78,13 +79,18 @@ def test_an_auto_run_uses_its_tools_and_leaves_an_artifact(stage: Stage, double:
             assert "artifacts/wall.txt" in told[1].data["detail"]
             assert (told[2].data["call_id"], told[2].data["ok"]) == (told[1].data["call_id"], True)
             if stage.engine.usage_is_counted:
-                assert run.usage == _usage(requests=2)
+                assert _tokens(run) == _usage(requests=2)
 
     stage.run(main)
     assert len(double.requests) == 2
 
 
 _TOLD = {EventType.ASSISTANT_MESSAGE, EventType.TOOL_STARTED, EventType.TOOL_ENDED}
+
+
+def _tokens(run: Run) -> Usage | None:
+    """Without what only some engines report."""
+    return run.usage and replace(run.usage, reasoning_tokens=None, cost_usd=None, by_model=())
 
 
 def _usage(*, requests: int) -> Usage:
@@ -114,7 +120,7 @@ def test_a_wrong_output_is_repaired_in_the_same_session(stage: Stage, double: Mo
     assert second.assistant_texts[-1] == finish(7)
     assert 'colour: 7 is not of type "string"' in heard(second)
     if stage.engine.usage_is_counted:
-        assert run.usage == _usage(requests=2)
+        assert _tokens(run) == _usage(requests=2)
 
 
 @pytest.mark.contract("T-8", "C-5")

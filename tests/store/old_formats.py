@@ -52,6 +52,8 @@ _UNDO = {
         "CREATE INDEX queue_lanes ON queue (owner, engine, priority DESC)",
     ),
     16: (),
+    17: ("DROP INDEX runs_parked",),
+    18: ("DROP TABLE turn_usage",),
 }
 """By the number of the migration. A new migration adds its entry."""
 

@@ -56,6 +56,7 @@ CLOSED: set[type[Enum]] = {
     runs.ProfileChoice,
     runs.Validation,
     runs.OnLostSession,
+    runs.OnLimit,
     runs.TurnKind,
     runs.InheritedFiles,
     interactions.InteractionOutcome,

@@ -184,6 +184,7 @@ READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "held by one worker": runs("held_by", workers=["worker"]),
     "workers": fetched("workers"),
     "overdue": runs("overdue", owners=["me", "crowd"], at=FAR, limit=3),
+    "parked": runs("parked", engine="scripted", at=NOON),
     "next deadline": fetched("next_deadline", owners=["me", "crowd"]),
     "expiring": runs("expiring", owners=["me", "crowd"], at=LATE, before=ANNOUNCED, limit=3),
     "next expiring": fetched("next_expiring", owners=["me", "crowd"], at=NOON, before=ANNOUNCED),

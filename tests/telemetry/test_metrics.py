@@ -51,7 +51,9 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     world = World(tmp_path_factory.mktemp("watched"))
-    usage = {"usage": {"input_tokens": 30, "output_tokens": 4, "cached_tokens": 2, "total_tokens": 34}}
+    usage = {
+        "usage": {"input_tokens": 30, "output_tokens": 4, "cached_tokens": 2, "total_tokens": 34, "cost_usd": 0.25}
+    }
     world.skill([ASK], [usage, FINISH], name="stranger")
     world.skill([{"misbehave": "auth"}], name="failing")
     with (
@@ -142,6 +144,7 @@ def test_every_delay_of_a_run_with_a_question_is_measured(watched: Watched) -> N
     assert counts["askback_store_commit_seconds_count",] > 5
     assert counts["askback_event_lag_seconds_count",] > 0
     assert 'askback_tokens_total{engine="scripted",kind="input"} 30.0' in watched.text
+    assert 'askback_cost_usd_total{engine="scripted"} 0.25' in watched.text
     assert 'error="ENGINE_AUTH_REQUIRED",state="failed"} 1.0' in watched.text
 
 

@@ -9,7 +9,7 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 export type AccessScope = "submit" | "answer" | "approve" | "read" | "admin";
 
 /** What was written. */
-export type Action = "run.submit" | "run.cancel" | "run.delete" | "interaction.reply" | "permission.decide" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
+export type Action = "run.submit" | "run.cancel" | "run.resume" | "run.delete" | "interaction.reply" | "permission.decide" | "link.create" | "link.revoke" | "upload.create" | "skill.install" | "skill.remove" | "token.create" | "token.revoke" | "invitation.create" | "invitation.revoke" | "session.start" | "session.end" | "push.subscribe" | "push.unsubscribe" | "push.test";
 
 /** Who did something, and through which channel. */
 export interface Actor {
@@ -271,10 +271,10 @@ export interface Delivery {
   url: string;
   /** The format of the request. */
   kind: WebhookKind;
-  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. */
+  /** `state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. `parked`, `resumed`: it waits for a limit of the model provider to end, or does not wait any more. */
   reason: DeliveryReason;
   /** The `type` of the notification. */
-  event: "run.state" | "interaction.reminder" | "interaction.expiring";
+  event: "run.state" | "interaction.reminder" | "interaction.expiring" | "run.parked" | "run.resumed";
   /** The number of the event. For a reminder: of the change to `waiting_user`. */
   seq: number;
   /** The new state of the run. */
@@ -300,7 +300,7 @@ export interface DeliveryPage {
 }
 
 /** Why something is sent. */
-export type DeliveryReason = "state" | "reminder" | "expiring";
+export type DeliveryReason = "state" | "reminder" | "expiring" | "parked" | "resumed";
 
 /** A coding-agent CLI. */
 export interface Engine {
@@ -400,7 +400,7 @@ export interface EventPage {
 }
 
 /** What happened to a run. */
-export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "permission.decided" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "usage";
+export type EventType = "run.created" | "run.state" | "run.warning" | "turn.started" | "turn.ended" | "assistant.message" | "tool.started" | "tool.ended" | "permission.decided" | "interaction.asked" | "interaction.expiring" | "interaction.closed" | "run.parked" | "run.resumed" | "usage";
 
 /** A mistake in a request, for programs. */
 export interface FieldError {
@@ -696,6 +696,22 @@ export interface ListedLink {
 /** Whether a run may ask. */
 export type Mode = "auto" | "interactive";
 
+/** What one model has used. Null: the engine does not report it. */
+export interface ModelUsage {
+  /** The model, in the words of the engine. */
+  model: string | null;
+  /** Tokens sent to the model, with cached ones. */
+  input_tokens: number | null;
+  /** Tokens that the model produced, with its reasoning. */
+  output_tokens: number | null;
+  /** Input tokens that came from a cache. Null if the engine does not report it. */
+  cached_tokens: number | null;
+  /** Output tokens of the model's reasoning. Null if the engine does not report it. */
+  reasoning_tokens: number | null;
+  /** The cost in dollars, as the engine reports it. Null if it does not: Askback has no prices. */
+  cost_usd: number | null;
+}
+
 /** The runs of one skill or engine that ended. */
 export interface NamedStats {
   /** How many. */
@@ -715,8 +731,8 @@ export type NoSummary = "not_a_repository" | "git_missing" | "too_slow" | "unrea
 
 /** The body that a `standard` webhook receives. */
 export interface Notification {
-  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. */
-  type: "run.state" | "interaction.reminder" | "interaction.expiring";
+  /** `run.state`: the run changed its state. `interaction.reminder`: its question is still open. `interaction.expiring`: the deadline of its question is near. `run.parked`: the run waits until `not_before` for a limit of the model provider. `run.resumed`: it does not wait any more. */
+  type: "run.state" | "interaction.reminder" | "interaction.expiring" | "run.parked" | "run.resumed";
   /** When the state changed, the reminder was due or the deadline was announced. */
   timestamp: string;
   /** What changed. */
@@ -990,8 +1006,12 @@ export interface Run {
   started_at?: string;
   /** When the run reached its final state. */
   finished_at?: string;
-  /** Why a queued run has not started: no free slot, no free slot for its engine, `token_slots`: the runs of its token have as many slots as `quotas.running` allows, it is about to start, no program that executes runs has its engine, or `unready`: those that have it start no turns for now, for example because their disk is full. */
-  queue_reason?: "slots" | "engine_slots" | "token_slots" | "starting" | "no_worker" | "unready";
+  /** Why a queued run has not started: no free slot, no free slot for its engine, `token_slots`: the runs of its token have as many slots as `quotas.running` allows, it is about to start, no program that executes runs has its engine, `unready`: those that have it start no turns for now, for example because their disk is full, or `usage_limit`: the run is parked until `not_before`. */
+  queue_reason?: "slots" | "engine_slots" | "token_slots" | "starting" | "no_worker" | "unready" | "usage_limit";
+  /** When a parked run is executed again, unless it is resumed or canceled before. */
+  not_before?: string;
+  /** The limit of the model provider that a parked run waits for. */
+  parked_for?: Limit;
 }
 
 /** A skill to run, with its input. */
@@ -1289,10 +1309,53 @@ export interface Usage {
   input_tokens: number;
   /** Tokens that the model produced. */
   output_tokens: number;
-  /** Input tokens that came from a cache. */
-  cached_tokens: number;
+  /** Input tokens that came from a cache. Null if the engine does not report it. */
+  cached_tokens: number | null;
   /** All tokens, as the engine counts them. */
   total_tokens: number;
+  /** Output tokens of the model's reasoning. Null if the engine does not report it. */
+  reasoning_tokens: number | null;
+  /** The cost in dollars, as the engine reports it. Null if it does not: Askback has no prices. */
+  cost_usd: number | null;
+  /** The same for each model. */
+  by_model: Array<ModelUsage>;
+}
+
+/** By what usage is added up. */
+export type UsageKey = "day" | "engine" | "label" | "model" | "skill" | "token";
+
+/** What the turns of some days have used. */
+export interface UsageReport {
+  /** By what it is added up. */
+  by: UsageKey;
+  /** The first day. */
+  first: string;
+  /** The last day: today, in UTC. */
+  last: string;
+  /** The sum of all turns. */
+  total: UsageSum;
+  /** Days in their order, anything else by input tokens, most first. */
+  items: Array<UsageSum>;
+}
+
+/** What turns have used. Null: no engine has reported it. */
+export interface UsageSum {
+  /** The day, engine, model, skill, token, or label as `name=value`. Null: the engine does not name its model, the run was created without a token, or it is the sum of all. */
+  name: string | null;
+  /** How many turns. One with several models counts for the first. */
+  turns: number;
+  /** Tokens sent to the model, with cached ones. */
+  input_tokens: number | null;
+  /** Tokens that the model produced, with its reasoning. */
+  output_tokens: number | null;
+  /** Input tokens that came from a cache. */
+  cached_tokens: number | null;
+  /** Output tokens of the model's reasoning. */
+  reasoning_tokens: number | null;
+  /** The cost in dollars, as engines report it. */
+  cost_usd: number | null;
+  /** For how many of the turns the cost is known. */
+  turns_with_cost: number;
 }
 
 /** The versions of one artifact, oldest first. */

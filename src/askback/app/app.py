@@ -28,6 +28,7 @@ from askback.cluster.recovery import Recovery
 from askback.cluster.slots import Slots
 from askback.core.access import MAIN
 from askback.core.queue import Shares
+from askback.core.runs import OnLimit, RunOptions
 from askback.engines.registry import Engines
 from askback.fs.records import Records
 from askback.notifications.digests import Digests
@@ -168,6 +169,7 @@ class App:
             clock=self.clock,
             new_id=self.new_run_id,
             private_webhooks=self.settings.notifications.allow_private,
+            usual_options=RunOptions(on_limit=OnLimit(self.settings.on_limit), max_park_sec=self.settings.max_park_sec),
             longest_turn_sec=self.settings.limits.turn_sec,
             permissions=policy_of(self.settings),
             workdirs=self.workdirs,

@@ -13,7 +13,7 @@ from askback.app.storage import open_store, prepare_data_folder
 from askback.cli.connection import system_user
 from askback.core.access import Action, audit_entry
 from askback.core.labels import NO_LABELS, Labels
-from askback.core.runs import SHARED, RunState
+from askback.core.runs import SHARED, RunState, UsageKey
 from askback.settings.model import Settings
 from askback.store.base import Store
 from askback.store.pages import AuditFilter, RunFilter
@@ -21,7 +21,7 @@ from askback.wire.access import AuditEntry
 from askback.wire.artifacts import Artifact
 from askback.wire.questions import Interaction
 from askback.wire.runs import Event, PendingQuestion, Result, Run
-from askback.wire.server import Worker
+from askback.wire.server import UsageReport, Worker
 
 T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
@@ -89,6 +89,13 @@ class LocalRuns:
         run = await self._service.cancel(run_id, by=system_user())
         # If the program that executed it has died, nobody else ends what is left of its turn.
         return Run.of(await self._app.recovery.restart(run))
+
+    async def usage(self, by: str, *, days: int, labels: Labels) -> UsageReport:
+        service = self._service.restricted_to(labels)
+        return UsageReport.of(await service.usage(UsageKey(by), days), by=UsageKey(by))
+
+    async def resume(self, run_id: str) -> Run:
+        return Run.of(await self._service.resume(run_id, by=system_user()))
 
     async def delete_run(self, run_id: str) -> None:
         """Delete a run. Deletions that were interrupted are finished, too: no server may be there to do it."""

@@ -30,7 +30,9 @@ _GROUPS = {
         "show": "Show a run: input, state, questions, error, usage, files.",
         "watch": "Follow a run live until it ends.",
         "cancel": "Cancel a run.",
+        "resume": "Execute a run now that is parked for a limit.",
         "delete": "Delete a run that is over.",
+        "usage": "Show what runs have used: tokens and reported costs.",
     },
     "Skills and engines": {
         "skills": "List, make, check and install skills.",
@@ -66,7 +68,7 @@ _EXAMPLES = (
 )
 
 _MODULES = {
-    **dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "delete", "audit"), "runs"),
+    **dict.fromkeys(("runs", "show", "watch", "inbox", "cancel", "resume", "delete", "usage", "audit"), "runs"),
     **dict.fromkeys(("tokens", "sessions", "invitations"), "access"),
     **dict.fromkeys(("worker", "workers"), "worker"),
     **dict.fromkeys(("config", "trust"), "settings"),

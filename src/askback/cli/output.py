@@ -201,6 +201,16 @@ def print_list(
     return 0
 
 
+def print_csv(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Comma-separated values. No value begins like a formula of a spreadsheet."""
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(heading)
+    for row in rows:
+        writer.writerow([f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value for value in row])
+
+
 def print_done(document: Any, *lines: str, as_json: bool, indent: int | None = None) -> int:
     """What a command has done: one JSON document, or lines."""
     if as_json:

@@ -41,6 +41,8 @@ from askback.wire.server import (
     SkillFile,
     Statistics,
     Upload,
+    UsageReport,
+    UsageSum,
     Worker,
     WorkerEngine,
 )
@@ -90,6 +92,8 @@ __all__ = [
     "TokenUnusable",
     "Unauthorized",
     "Upload",
+    "UsageReport",
+    "UsageSum",
     "WaitTimedOut",
     "Worker",
     "WorkerEngine",

@@ -33,6 +33,7 @@ from askback.wire.server import (
     SkillFile,
     Statistics,
     Upload,
+    UsageReport,
     Worker,
 )
 
@@ -259,6 +260,11 @@ def cancel(run_id: str) -> Call[Run]:
     return Call(method="POST", path=_run(run_id, "cancel"), returns=Run)
 
 
+def resume(run_id: str) -> Call[Run]:
+    """Execute a run now that is parked for a limit of the model provider. Raises `Conflict` if it is not parked."""
+    return Call(method="POST", path=_run(run_id, "resume"), returns=Run)
+
+
 def delete_run(run_id: str) -> Call[None]:
     """Delete a run with everything that belongs to it. Raises `Conflict` until it is final."""
     return _delete(_run(run_id))
@@ -472,6 +478,11 @@ def revoke_invitation(invitation_id: str) -> Call[None]:
 def statistics(days: int = 30, *, labels: Mapping[str, str] = {}) -> Call[Statistics]:
     """Runs, failures and tokens of the last days, and what waits now."""
     return _get("/v1/stats", Statistics, {"days": str(days), **_labels(labels)})
+
+
+def usage(by: str = "day", *, days: int = 30, labels: Mapping[str, str] = {}) -> Call[UsageReport]:
+    """Tokens and costs of the last days by `day`, `engine`, `model`, `skill`, `token` or `label`."""
+    return _get("/v1/usage", UsageReport, {"by": by, "days": str(days), **_labels(labels)})
 
 
 def health() -> Call[Health]:

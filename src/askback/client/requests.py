@@ -91,6 +91,7 @@ class Methods:
     changed_run = _call(calls.changed_run)
     list_runs = _iterator(calls.list_runs)
     cancel = _call(calls.cancel)
+    resume = _call(calls.resume)
     delete_run = _call(calls.delete_run)
     result = _call(calls.result)
     interaction = _call(calls.interaction)
@@ -127,6 +128,7 @@ class Methods:
     invite = _call(calls.invite)
     revoke_invitation = _call(calls.revoke_invitation)
     statistics = _call(calls.statistics)
+    usage = _call(calls.usage)
     health = _call(calls.health)
 
 

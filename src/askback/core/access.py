@@ -53,6 +53,7 @@ class Action(StrEnum):
 
     RUN_SUBMIT = "run.submit"
     RUN_CANCEL = "run.cancel"
+    RUN_RESUME = "run.resume"
     RUN_DELETE = "run.delete"
     INTERACTION_REPLY = "interaction.reply"
     PERMISSION_DECIDE = "permission.decide"
@@ -77,6 +78,7 @@ class Action(StrEnum):
         return self in (
             Action.RUN_SUBMIT,
             Action.RUN_CANCEL,
+            Action.RUN_RESUME,
             Action.RUN_DELETE,
             Action.INTERACTION_REPLY,
             Action.PERMISSION_DECIDE,

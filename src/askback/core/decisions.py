@@ -11,7 +11,7 @@ from askback.core.actors import ASKBACK
 from askback.core.errors import ErrorCode, RefusalCode, RunError
 from askback.core.events import NewEvent
 from askback.core.interactions import Interaction, InteractionOutcome, Json
-from askback.core.runs import Run, RunState
+from askback.core.runs import Run, RunState, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class Decision:
     asked: Interaction | None = None
     closed: Interaction | None = None
     result: Json = None
+    usage: Usage | None = None
+    """What the turn has used that has just ended."""
     audit: AuditEntry | None = None
     """If somebody wrote it, the entry in the audit log."""
 

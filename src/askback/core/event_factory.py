@@ -6,11 +6,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, assert_never
 
+from askback.core.actors import Actor
 from askback.core.errors import RunError, RunWarning
 from askback.core.events import EventType, NewEvent
 from askback.core.interactions import Interaction
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
-from askback.core.runs import Run, RunState
+from askback.core.runs import Parking, Run, RunState
 from askback.core.signals import CallDecided, TurnEnded, TurnProcess
 
 
@@ -28,11 +29,20 @@ def warned(warning: RunWarning, at: datetime) -> NewEvent:
 def turn_started(run: Run, at: datetime) -> NewEvent:
     data = {
         "attempt_number": run.attempt_number,
-        "kind": run.next_turn.kind,
+        "kind": "continue" if run.next_turn.continues else run.next_turn.kind,
         "restarts": run.restarts,
         "worker": run.worker,
     }
     return NewEvent(type=EventType.TURN_STARTED, at=at, data=data)
+
+
+def parked(run: Run, parking: Parking, at: datetime) -> NewEvent:
+    data = {"limit": asdict(parking.limit), "not_before": parking.not_before, "times": parking.times}
+    return NewEvent(type=EventType.RUN_PARKED, at=at, data={"attempt_number": run.attempt_number, **data})
+
+
+def resumed(by: Actor | None, at: datetime) -> NewEvent:
+    return NewEvent(type=EventType.RUN_RESUMED, at=at, data={"by": None if by is None else asdict(by)})
 
 
 def turn_claimed(run: Run, at: datetime, process: TurnProcess) -> NewEvent:
@@ -44,14 +54,7 @@ def turn_claimed(run: Run, at: datetime, process: TurnProcess) -> NewEvent:
 def turn_ended(run: Run, signal: TurnEnded, warnings: tuple[RunWarning, ...]) -> tuple[NewEvent, ...]:
     events = [warned(warning, signal.at) for warning in warnings]
     if signal.usage is not None:
-        usage = signal.usage
-        data = {
-            "attempt_number": run.attempt_number,
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "total_tokens": usage.total_tokens,
-        }
+        data = {"attempt_number": run.attempt_number, **asdict(signal.usage)}
         events.append(NewEvent(type=EventType.USAGE, at=signal.at, data=data))
     ended = {"attempt_number": run.attempt_number, "outcome": outcome_name(signal.outcome)}
     events.append(NewEvent(type=EventType.TURN_ENDED, at=signal.at, data=ended))

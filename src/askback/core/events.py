@@ -28,7 +28,9 @@ class EventType(OpenValue):
     INTERACTION_ASKED = "interaction.asked", "The run has a question."
     INTERACTION_EXPIRING = "interaction.expiring", "The deadline of the question is near. Once for each question."
     INTERACTION_CLOSED = "interaction.closed", "The question is closed: who answered what, or why nobody did."
-    USAGE = "usage", "How many tokens the session of the run has used so far."
+    RUN_PARKED = "run.parked", "A limit of the model provider was met: the turn is executed again at `not_before`."
+    RUN_RESUMED = "run.resumed", "A parked run is queued again, at its time or, with `by`, because somebody wants it."
+    USAGE = "usage", "What the turn has used, in all and by model. Null: the engine does not report it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
-from askback.core import event_factory, turns, waits
+from askback.core import event_factory, parking, turns, waits
 from askback.core.decisions import Decision, Refusal, Stay, finish, finish_held, stale, unsuitable
 from askback.core.errors import RefusalCode
 from askback.core.events import EventType, NewEvent
@@ -25,6 +25,8 @@ from askback.core.signals import (
     DeadlinePassed,
     FilesStored,
     HandleNamed,
+    LimitKnown,
+    ParkEnded,
     ProcessLost,
     ProcessStarted,
     ProcessTreeEnded,
@@ -85,6 +87,10 @@ def decide(run: Run, signal: Signal) -> Decision | Stay | Refusal:
             return waits.announce_deadline(run, signal)
         case DeadlinePassed():
             return waits.pass_deadline(run, signal)
+        case LimitKnown():
+            return parking.avoid(run, signal)
+        case ParkEnded():
+            return parking.end(run, signal)
         case CancelRequested():
             return _request_cancel(run, signal)
         case ProcessTreeEnded():

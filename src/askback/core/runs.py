@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from askback.core.actors import Actor
 from askback.core.approvals import RunPermissions
-from askback.core.errors import NotFound, RefusalCode, RunError, RunWarning
+from askback.core.errors import Limit, NotFound, RefusalCode, RunError, RunWarning
 from askback.core.interactions import Closing, Interaction
 
 SHARED = ""
@@ -89,6 +89,17 @@ class OnLostSession(StrEnum):
     """A new session starts, with the questions and answers so far."""
 
 
+class OnLimit(StrEnum):
+    """What happens if a turn meets a limit of the model provider."""
+
+    FAIL = "fail"
+    PARK = "park"
+    """The run is queued until the limit ends."""
+
+
+DAY_SEC = 24 * 3600.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """How an interactive run waits (`EngineInteractiveProfile`); `reason` says what the probe saw."""
@@ -117,6 +128,9 @@ class RunOptions:
     ask_user_validation: Validation = Validation.LENIENT
     repair_attempts: int = 1
     on_lost_session: OnLostSession = OnLostSession.FAIL
+    on_limit: OnLimit = OnLimit.FAIL
+    max_park_sec: float = 8 * DAY_SEC
+    """How long it may be parked in a row. The longest windows of providers are a week."""
     model: str | None = None
     effort: str | None = None
     warm_sec: float | None = None
@@ -152,6 +166,30 @@ class TurnOrder:
     attempt_number: int
     interaction_id: str | None = None
     problems: tuple[str, ...] = ()
+
+    @property
+    def continues(self) -> bool:
+        """Whether it asks for nothing new, but continues the work that a limit has cut off: a repair of nothing."""
+        return self.kind is TurnKind.REPAIR and not self.problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking:
+    """Why and how long a run is not executed: a limit of the model provider.
+
+    It stays with the run until a turn has ended without a limit, so that `since` and `times` are of all in a row.
+    """
+
+    limit: Limit
+    until: datetime
+    """When the limit should be over: as the engine said, or estimated."""
+    not_before: datetime | None
+    """When the turn is executed again, some time after `until`. None: the run is not parked any more."""
+    since: datetime
+    times: int = 0
+    """How often its own turns met a limit. 0: only another run has."""
+    forced: bool = False
+    """Somebody wants it to be tried, whatever is known of the limit."""
 
 
 class InheritedFiles(StrEnum):
@@ -195,31 +233,100 @@ class ProcessIdentity:
     boot_id: str
 
 
+class UsageKey(StrEnum):
+    """By what usage is added up."""
+
+    DAY = "day"
+    ENGINE = "engine"
+    MODEL = "model"
+    SKILL = "skill"
+    TOKEN = "token"
+    LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """What one model has used. None: the engine does not report it."""
+
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
+            model=self.model,
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens in one form for every engine; zero if the engine reports none."""
+    """Tokens in one form for every engine, and what it reports beyond that: None if it does not.
+
+    The output includes reasoning tokens, and the input cached ones.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int | None = 0
     total_tokens: int = 0
+    reasoning_tokens: int | None = None
+    cost_usd: float | None = None
+    by_model: tuple[ModelUsage, ...] = ()
 
     def __add__(self, other: Usage) -> Usage:
+        models = {each.model: each for each in self.by_model}
+        for each in other.by_model:
+            models[each.model] = models[each.model] + each if each.model in models else each
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
             total_tokens=self.total_tokens + other.total_tokens,
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+            by_model=tuple(models.values()),
         )
 
     def beyond(self, earlier: Usage) -> Usage:
-        """The usage since `earlier`, for engines that count the whole session."""
+        """The usage since `earlier`, for engines that count the whole session. Without models."""
         return Usage(
             input_tokens=max(self.input_tokens - earlier.input_tokens, 0),
             output_tokens=max(self.output_tokens - earlier.output_tokens, 0),
-            cached_tokens=max(self.cached_tokens - earlier.cached_tokens, 0),
+            cached_tokens=_beyond(self.cached_tokens, earlier.cached_tokens),
             total_tokens=max(self.total_tokens - earlier.total_tokens, 0),
+            reasoning_tokens=_beyond(self.reasoning_tokens, earlier.reasoning_tokens),
+            cost_usd=_beyond(self.cost_usd, earlier.cost_usd),
         )
+
+    def of_model(self, model: str | None) -> ModelUsage:
+        return ModelUsage(
+            model=model,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            cost_usd=self.cost_usd,
+        )
+
+
+N = TypeVar("N", int, float)
+
+
+def _sum(one: N | None, other: N | None) -> N | None:
+    """None if neither is known."""
+    return one if other is None else other if one is None else one + other
+
+
+def _beyond(now: N | None, earlier: N | None) -> N | None:
+    return None if now is None else max(now - (earlier or 0), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +389,8 @@ class Run:
     wait_deadline_at: datetime | None = None
     closed_interaction: Closing | None = None
     """How its last closed question was closed. None if there is none, or if an earlier version closed it."""
+    parking: Parking | None = None
+    """The limit that it waits for, or that its last turn has met."""
     expiring_interaction_id: str | None = None
     """The question whose deadline was announced, by the event `interaction.expiring`."""
     cancel_requested_at: datetime | None = None
@@ -324,6 +433,22 @@ class Run:
     def process_profile(self) -> ProfileKind:
         """How its processes are started, which is not its profile if it never asks."""
         return ProfileKind.STICKY_PROCESS if self.sticky else ProfileKind.RESUMABLE
+
+    @property
+    def handle_before_turn(self) -> Handle | None:
+        """Its handle if its turn is executed again from before it: one that was named in the turn is dropped."""
+        named_here = self.handle is not None and self.handle.created_at_turn == self.attempt_number
+        return None if named_here else self.handle
+
+    @property
+    def not_before(self) -> datetime | None:
+        """When a parked run is executed again. None: it is not parked."""
+        return None if self.parking is None or self.state is not RunState.QUEUED else self.parking.not_before
+
+    @property
+    def in_queue(self) -> bool:
+        """Whether a worker may take it."""
+        return self.state is RunState.QUEUED and self.not_before is None
 
     @property
     def starts_session(self) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from askback.core.actors import ASKBACK, Actor
-from askback.core.errors import RunError, RunWarning
+from askback.core.errors import Limit, RunError, RunWarning
 from askback.core.interactions import Json
 from askback.core.outcomes import TurnOutcome
 from askback.core.permissions import Ruling
@@ -82,6 +82,8 @@ class TurnEnded:
     """The key of the stored archive with the run's files as the turn left them. None: there is none."""
     process_alive: bool = False
     """Whether a process of the turn is alive, for the next turn. The run must not be over before it has ended."""
+    used_tools: bool = False
+    """Whether a tool was started in it, so that it has perhaps changed something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,23 @@ class DeadlinePassed:
 
     interaction_id: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitKnown:
+    """A turn of a queued run would only meet this limit, which another run with the same sign-in has met."""
+
+    limit: Limit
+    until: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkEnded:
+    """A parked run may be executed again: its time has come or, with `by`, somebody wants it now."""
+
+    at: datetime
+    by: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +203,8 @@ Signal = (
     | Replied
     | DeadlineNear
     | DeadlinePassed
+    | LimitKnown
+    | ParkEnded
     | CancelRequested
     | ProcessTreeEnded
     | TurnLost

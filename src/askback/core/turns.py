@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from askback.core import event_factory
+from askback.core import event_factory, parking
 from askback.core.decisions import Decision, Refusal, Stay, finish, process_lost, stale, unsuitable
 from askback.core.errors import ErrorCode, RunError, RunWarning, WarningCode
 from askback.core.events import NewEvent
 from askback.core.interactions import APPROVAL, FORM, Interaction, Question, complete_fields, form_default, form_schema
 from askback.core.outcomes import AskUser, Final, TurnError, TurnOutcome
-from askback.core.runs import Handle, Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder, Usage
+from askback.core.runs import Mode, OnLostSession, Run, RunState, TurnKind, TurnOrder
 from askback.core.signals import CallDecided, HandleNamed, ProcessStarted, SlotAcquired, TurnEnded, TurnLost
 
 MAX_RESTARTS = 3
@@ -26,7 +26,7 @@ _INTERACTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 def start(run: Run, signal: SlotAcquired) -> Decision | Refusal:
-    if run.state is not RunState.QUEUED:
+    if not run.in_queue:
         return unsuitable(run, "start a turn")
     started = run.evolve(
         version=run.version + 1,
@@ -76,11 +76,18 @@ def record_call(run: Run, signal: CallDecided) -> Decision | Refusal:
 
 
 def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
+    decision = _end_turn(run, signal)
+    return replace(decision, usage=signal.usage) if isinstance(decision, Decision) else decision
+
+
+def _end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
     if run.state is not RunState.RUNNING or run.epoch != signal.epoch:
         return stale(run)
     of_outcome = () if isinstance(signal.outcome, TurnError) else signal.outcome.warnings
     warnings = (*signal.warnings, *of_outcome)
-    usage = run.usage if signal.usage is None else (run.usage or Usage()) + signal.usage
+    usage = run.usage if signal.usage is None else signal.usage
+    if run.usage is not None and signal.usage is not None:
+        usage = run.usage + signal.usage
     ended = run.evolve(
         version=run.version + 1,
         restarts=0,
@@ -97,6 +104,9 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
             # The run is canceled when its process has ended: see `ProcessTreeEnded`.
             return Decision(run=ended, events=events)
         return finish(ended, RunState.CANCELED, at, events)
+    if (parked := parking.plan(run, signal)) is not None:
+        return parking.park(ended, signal, parked, events)
+    ended = ended.evolve(parking=None)
     if (error := _fatal(ended, outcome)) is not None:
         return finish(ended, RunState.FAILED, at, events, error=error)
     match outcome:
@@ -116,10 +126,18 @@ def end_turn(run: Run, signal: TurnEnded) -> Decision | Refusal:
             assert_never(outcome)
 
 
-def ends_run(run: Run, outcome: TurnOutcome) -> bool:
-    """Whether a turn with this outcome is the run's last."""
+def ends_run(run: Run, signal: TurnEnded) -> bool:
+    """Whether the turn is the run's last."""
+    if parking.plan(run, signal) is not None:
+        return False
+    outcome = signal.outcome
     succeeded = isinstance(outcome, Final) and not outcome.problems
     return succeeded or _fatal(run, outcome) is not None
+
+
+def is_repeated(run: Run, signal: TurnEnded) -> bool:
+    """Whether the turn is executed again as if it had not begun, because it met a limit."""
+    return parking.plan(run, signal) is not None and parking.repeats(run, signal)
 
 
 def _fatal(run: Run, outcome: TurnOutcome) -> RunError | None:
@@ -290,7 +308,7 @@ def restart(run: Run, signal: TurnLost) -> Decision | Refusal:
         restarts=restarts,
         worker=None,
         process=None,
-        handle=_handle_before_turn(run),
+        handle=run.handle_before_turn,
         updated_at=signal.at,
     )
     if run.cancel_requested:
@@ -317,9 +335,3 @@ def _repeated_in_workdir(run: Run) -> tuple[RunWarning, ...]:
         return ()
     message = f"turn {run.attempt_number} was interrupted and is repeated; {run.workdir.path} still has what it changed"
     return (RunWarning(code=WarningCode.WORKDIR_TURN_REPEATED, message=message),)
-
-
-def _handle_before_turn(run: Run) -> Handle | None:
-    """A handle that was first named in the lost turn is dropped: the turn restarts from the state before it."""
-    named_here = run.handle is not None and run.handle.created_at_turn == run.attempt_number
-    return None if named_here else run.handle

@@ -56,6 +56,10 @@ class DeliveryReason(StrEnum):
     """Its question has been open for some time."""
     EXPIRING = "expiring"
     """The deadline of its question is near."""
+    PARKED = "parked"
+    """The run waits for a limit of the model provider to end."""
+    RESUMED = "resumed"
+    """It does not wait for it any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

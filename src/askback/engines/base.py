@@ -148,10 +148,15 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSeen:
-    """The turn's tokens so far; replaces earlier counts. `whole_session`: includes the session's earlier turns."""
+    """The turn's tokens so far; replaces earlier counts. `whole_session`: includes the session's earlier turns.
+
+    `models` are those of the turn alone, by their names. `model`: all of it is of this one.
+    """
 
     usage: Usage
     whole_session: bool = False
+    model: str | None = None
+    models: Mapping[str, Usage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,15 @@ from askback.engines.launches import CALL_SEC, SERVER, printed_at_all, probed
 from askback.engines.parser import MAX_MODELS, Dialog, JsonLinesParser, Messages, Recent, distinct, model, usage_of
 from askback.engines.protocols.acp import AcpConversation
 from askback.engines.protocols.acp_turn import Dialect
-from askback.engines.protocols.json_lines import as_detail, count_at, object_at, plain, text_at
+from askback.engines.protocols.json_lines import (
+    amount_at,
+    as_detail,
+    count_at,
+    count_or_none,
+    object_at,
+    plain,
+    text_at,
+)
 
 _RUN_HELP, _ACP_HELP = ("run", "--help"), ("acp", "--help")
 _ACP_USAGE = re.compile(r"^\S+ acp[ \t]*$", re.MULTILINE)
@@ -304,7 +312,7 @@ class OpencodeParser(JsonLinesParser):
 
     def _end_step(self, part: Mapping[str, Any]) -> Iterator[EngineEvent]:
         self._tries, self._trouble = 0, ""
-        self._usage += _usage(object_at(part, "tokens"))
+        self._usage += replace(_usage(object_at(part, "tokens")), cost_usd=amount_at(part, "cost"))
         yield UsageSeen(usage=self._usage)
         reason = text_at(part, "reason")
         if reason == "tool-calls":
@@ -376,4 +384,4 @@ def _usage(tokens: Mapping[str, Any]) -> Usage:
     cached = count_at(tokens, "cache", "read")
     sent = count_at(tokens, "input") + cached + count_at(tokens, "cache", "write")
     generated = count_at(tokens, "output") + count_at(tokens, "reasoning")
-    return usage_of(sent, generated, cached)
+    return usage_of(sent, generated, cached, count_or_none(tokens, "reasoning"))

@@ -78,9 +78,15 @@ def tool_detail(given: Mapping[str, Any]) -> str:
     return text_at(given, "command") or (clean(json.dumps(given, ensure_ascii=False)) if given else "")
 
 
-def usage_of(sent: int, generated: int, cached: int = 0) -> Usage:
-    """Token counts. `sent` includes cached tokens."""
-    return Usage(input_tokens=sent, output_tokens=generated, cached_tokens=cached, total_tokens=sent + generated)
+def usage_of(sent: int, generated: int, cached: int | None = None, reasoning: int | None = None) -> Usage:
+    """Token counts; None if the program does not report it. `sent` includes cached tokens, `generated` reasoning."""
+    return Usage(
+        input_tokens=sent,
+        output_tokens=generated,
+        cached_tokens=cached,
+        total_tokens=sent + generated,
+        reasoning_tokens=reasoning,
+    )
 
 
 class Messages:

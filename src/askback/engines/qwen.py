@@ -39,7 +39,7 @@ from askback.engines.parser import JsonLinesParser, usage_of
 from askback.engines.protocols.acp import AcpConversation
 from askback.engines.protocols.acp_session import AcpModels
 from askback.engines.protocols.acp_turn import Dialect
-from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, count_or_none, object_at, objects_at, text_at
 
 _RESIDENT = "--acp"
 EXCLUDE_TOOLS = "exclude-tools"
@@ -222,12 +222,14 @@ class QwenParser(JsonLinesParser):
     def __init__(self, *, resuming: bool) -> None:
         super().__init__(resuming=resuming)
         self._assembler = MessageAssembler()
+        self._model = ""
         self._trouble = ""
         self._result: Mapping[str, Any] | None = None
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[EngineEvent]:
         match text_at(event, "type"):
             case "system" if text_at(event, "subtype") == "init" and (session := text_at(event, "session_id")):
+                self._model = text_at(event, "model")
                 yield SessionNamed(value=session)
             case "assistant":
                 self._trouble = _reported_error(event)
@@ -242,8 +244,8 @@ class QwenParser(JsonLinesParser):
                     self._result = event
                 tokens = object_at(event, "usage")
                 sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
-                usage = usage_of(sent, generated, count_at(tokens, "cache_read_input_tokens"))
-                yield UsageSeen(usage=usage, whole_session=True)
+                usage = usage_of(sent, generated, count_or_none(tokens, "cache_read_input_tokens"))
+                yield UsageSeen(usage=usage, whole_session=True, model=self._model or None)
                 yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:

@@ -121,6 +121,8 @@ _NOTIFICATIONS = {
     "run.state": "A run changed its state",
     "interaction.reminder": "A question is still open",
     "interaction.expiring": "The deadline of a question is near",
+    "run.parked": "A run waits for a limit of the model provider to end",
+    "run.resumed": "A parked run continues",
 }
 
 

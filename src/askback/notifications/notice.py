@@ -71,7 +71,7 @@ class Notice:
         asked = run.pending_interaction if state is RunState.WAITING_USER else None
         options = () if asked is None or asked.asks_secrets else asked.options
         return cls(
-            title=f"{_subject(run, _SUBJECT_CHARS)} {_happened(state)}",
+            title=f"{_subject(run, _SUBJECT_CHARS)} {_happened(run, state, zone)}",
             text=_text(run, state, asked),
             context="" if asked is None else cut(context_text(asked), _CONTEXT_CHARS),
             skill=one_line(run.skill.id, _SKILL_CHARS) or "a skill",
@@ -128,9 +128,11 @@ _TAGS = {
 }
 
 
-def _happened(state: RunState) -> str:
+def _happened(run: Run, state: RunState, zone: tzinfo) -> str:
     if state is RunState.WAITING_USER:
         return "has a question"
+    if run.not_before is not None:
+        return f"is parked until {moment(run.not_before, zone)}"
     return str(state) if state.final else f"is {state}"
 
 
@@ -163,7 +165,7 @@ def _how(asked: Interaction) -> str:
 def reminder_prefix(due: DueDelivery, now: datetime) -> str:
     """How the title says that the message is not the first about its question: `Still waiting: `."""
     match due.delivery.reason:
-        case DeliveryReason.STATE:
+        case DeliveryReason.STATE | DeliveryReason.PARKED | DeliveryReason.RESUMED:
             return ""
         case DeliveryReason.REMINDER:
             return "Still waiting: "

@@ -142,7 +142,7 @@ class Notifications:
     async def _is_wanted(self, due: DueDelivery) -> bool:
         """Nobody is asked, or reminded, after the question was closed. Programs get every change of state."""
         delivery, asked = due.delivery, due.run.pending_interaction
-        if delivery.reason is not DeliveryReason.STATE:
+        if delivery.reason is DeliveryReason.REMINDER or delivery.reason is DeliveryReason.EXPIRING:
             return await self._store.is_due(delivery)
         if delivery.new is not RunState.WAITING_USER or delivery.webhook.kind is WebhookKind.STANDARD:
             return True

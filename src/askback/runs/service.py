@@ -36,8 +36,8 @@ from askback.core.events import Event, EventType
 from askback.core.interactions import APPROVAL, InboxOrder, Interaction, InteractionOutcome, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Refusal, Stay, decide
-from askback.core.runs import SHARED, Run, RunState
-from askback.core.signals import Adopted, CancelRequested, Replied
+from askback.core.runs import SHARED, Run, RunOptions, RunState, UsageKey
+from askback.core.signals import Adopted, CancelRequested, ParkEnded, Replied
 from askback.process.locks import is_held
 from askback.process.tree import Tree
 from askback.runs.continuation import Continuable
@@ -47,7 +47,7 @@ from askback.runs.run_events import HISTORY_READS, RunEvents
 from askback.runs.submission import Submission, Submissions, check_answer
 from askback.skills.templates import masked
 from askback.store.base import move
-from askback.store.pages import InboxFilter, RunStats, StaleWrite
+from askback.store.pages import InboxFilter, RunStats, StaleWrite, UsageSums
 from askback.store.visible import VisibleStore, visible
 from askback.text.diff import Diff, diff
 from askback.workspace.artifacts import (
@@ -155,6 +155,11 @@ class Service:
         """The folders of this machine that the settings allow runs to work in. None for a restricted caller."""
         return () if isinstance(self.store, VisibleStore) else self._submissions.workdirs.allowed
 
+    @property
+    def usual_options(self) -> RunOptions:
+        """The options of a run if neither it nor its skill says otherwise."""
+        return self._submissions.usual_options
+
     # Answering and ending.
 
     async def reply(
@@ -242,6 +247,12 @@ class Service:
                 await self._archives.delete_pad(run)
         return run
 
+    async def resume(self, run_id: str, *, by: Actor = ASKBACK) -> Run:
+        """Execute a parked run now. Raises `Conflict` if it is not parked."""
+        at = self._clock()
+        audit = audit_entry(by, Action.RUN_RESUME, at, run_id=run_id)
+        return await move(self.store, run_id, ParkEnded(at=at, by=by.plain), audit=audit)
+
     async def _cancel(self, run_id: str, signal: CancelRequested, audit: AuditEntry) -> Run:
         """A run that waits or is queued is over at once, so its warm process must have ended before."""
         while True:
@@ -324,6 +335,11 @@ class Service:
         """The statistics of the last days, today included. Days are UTC days."""
         today = self._clock().astimezone(UTC).date()
         return await self.store.run_stats(today - timedelta(days=days - 1), today)
+
+    async def usage(self, by: UsageKey, days: int) -> UsageSums:
+        """What the turns of the last days have used, today included. Days are UTC days."""
+        today = self._clock().astimezone(UTC).date()
+        return await self.store.usage_by(by, today - timedelta(days=days - 1), today)
 
     async def shown_input(self, run: Run) -> dict[str, Json] | None:
         """The input of the run without secrets; None if it is large, or if it is unknown which parts are secret."""
@@ -445,7 +461,7 @@ class Service:
 
     def queue_reason(self, run: Run) -> str | None:
         """Why a queued run does not run yet."""
-        return self._queue.reason(run.engine, run.created_by) if run.state is RunState.QUEUED else None
+        return self._queue.reason(run.engine, run.created_by) if run.in_queue else None
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Every event of the run exactly once, past ones first; ends with the run."""

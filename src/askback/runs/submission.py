@@ -143,6 +143,7 @@ class Submissions:
     workdirs: Workdirs
     prewarmed: Prewarmed
     secrets: RunSecrets
+    usual_options: RunOptions
     archives: RunArchives | None = None
     longest_turn_sec: float = 0
     permissions: Policy | None = None
@@ -341,7 +342,9 @@ class Submissions:
         if problems:
             raise Invalid(RefusalCode.INPUT_INVALID, f"skill '{package.id}' cannot be run with this request", problems)
         secrets = names_of_secrets(given, package.input_schema, inherited)
-        merged = merge_options(package.options, options, longest_turn_sec=self.longest_turn_sec)
+        merged = merge_options(
+            package.options, options, usual=self.usual_options, longest_turn_sec=self.longest_turn_sec
+        )
         summary = summarize(given, template=package.summary, schema=package.input_schema, secrets=secrets)
         # A large input would be read and sent with every look at the run.
         return mode, merged, summary, None if is_large(given) else secrets

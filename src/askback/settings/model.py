@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from askback.core.errors import Invalid, RefusalCode
+from askback.core.runs import DAY_SEC
 from askback.core.webhooks import Webhook
 from askback.settings import types as setting_types
 from askback.settings.environment import PREFIX, data_folder
@@ -145,6 +146,20 @@ class Settings(BaseSettings):
             " 0: it ends when the run asks. `600` is recommended where people wait for answers. The option of a run"
             " can only shorten it. See [warm waits](../explanation/warm-processes.md#warm-waits)."
         ),
+    )
+    on_limit: Literal["fail", "park"] = Field(
+        "fail",
+        description=(
+            "What happens to a run that meets a limit of the model provider, unless the run or its skill says it. `fail`: it"
+            " fails. `park`: it is queued, without slot and process, until the limit ends."
+            " See [limits](../guides/limits.md)."
+        ),
+    )
+    max_park_sec: float = Field(
+        8 * DAY_SEC,
+        gt=0,
+        le=TEN_YEARS_SEC,
+        description="How long a run may be parked in a row, in seconds, unless the run or its skill says it.",
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
         (), description="Folders that contain skill folders; in the environment separated by `:`, or as JSON."

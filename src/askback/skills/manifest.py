@@ -14,7 +14,7 @@ from typing import Any
 from askback.core.errors import FieldProblem
 from askback.core.interactions import Json
 from askback.core.permissions import Policy, read_policy
-from askback.core.runs import Mode, OnLostSession, ProfileChoice, RunOptions, Validation
+from askback.core.runs import Mode, OnLimit, OnLostSession, ProfileChoice, RunOptions, Validation
 from askback.skills.diagnostics import (
     MAX_UNKNOWN,
     Problem,
@@ -318,6 +318,8 @@ OPTION_SCHEMAS: dict[str, dict[str, Any]] = {
     "ask_user_validation": {"type": "string", "enum": list(Validation)},
     "repair_attempts": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIR_ATTEMPTS},
     "on_lost_session": {"type": "string", "enum": list(OnLostSession)},
+    "on_limit": {"type": "string", "enum": list(OnLimit)},
+    "max_park_sec": {"type": "number", "exclusiveMinimum": 0, "maximum": TEN_YEARS_SEC},
     "model": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_MODEL_LENGTH},
     "effort": {"type": ["string", "null"], "pattern": EFFORT_PATTERN, "maxLength": 40},
     "warm_sec": {"type": ["number", "null"], "minimum": 0, "maximum": TEN_YEARS_SEC},
@@ -342,12 +344,18 @@ def read_options(raw: Json, where: str) -> tuple[dict[str, Any], tuple[FieldProb
     return options, tuple(problems)
 
 
-def merge_options(defaults: Mapping[str, Any], own: Mapping[str, Any], *, longest_turn_sec: float = 0) -> RunOptions:
-    """The package's defaults, overridden by the run's own options; both from `read_options`.
+def merge_options(
+    defaults: Mapping[str, Any],
+    own: Mapping[str, Any],
+    *,
+    usual: RunOptions = RunOptions(),  # noqa: B008 a frozen value
+    longest_turn_sec: float = 0,
+) -> RunOptions:
+    """The package's defaults, overridden by the run's own options; both from `read_options`. `usual` has all others.
 
     A turn gets at most `longest_turn_sec`; 0: no limit.
     """
-    options = RunOptions(**{**defaults, **own})
+    options = replace(usual, **{**defaults, **own})
     if longest_turn_sec and options.turn_timeout_sec > longest_turn_sec:
         return replace(options, turn_timeout_sec=longest_turn_sec)
     return options
@@ -379,5 +387,7 @@ def _typed(name: str, value: Json) -> Any:
             return int(value)
         case "on_lost_session":
             return OnLostSession(value)
+        case "on_limit":
+            return OnLimit(value)
         case _:
             return value

@@ -281,6 +281,10 @@ def _continuing(package: SkillPackage, *, in_workdir: bool, ask_tool: bool) -> s
     )
 
 
+CONTINUE_PROMPT = "The limit is over. Continue.\n"
+"""After a turn that a limit of the model provider has cut off, with its work in the session."""
+
+
 def repair_prompt(package: SkillPackage, problems: Sequence[str], mode: Mode) -> str:
     """The errors in the output, and how to send a corrected one."""
     listed = "\n".join(f"- {problem}" for problem in problems)

@@ -24,7 +24,7 @@ from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision, Stay, decide
 from askback.core.queue import UNLIMITED, Shares
-from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, UsageKey
 from askback.core.signals import Signal
 from askback.core.webhooks import (
     EVERY_DELIVERY,
@@ -56,6 +56,7 @@ from askback.store.pages import (
     RunStats,
     StaleWrite,
     StoredRunCount,
+    UsageSums,
 )
 from askback.store.sql import outbox, reads, rows, statistics, writes
 from askback.store.sql.connection import Connection
@@ -227,6 +228,10 @@ class Store(ABC):
         """
         return await self.read(lambda connection: statistics.run_stats(connection, first, last, latest, labels))
 
+    async def usage_by(self, by: UsageKey, first: date, last: date, labels: LabelSet = ANY_LABELS) -> UsageSums:
+        """What turns have used. With labels, runs that were deleted do not count."""
+        return await self.read(lambda connection: statistics.usage_by(connection, by, first, last, labels))
+
     async def pending(
         self,
         cursor: str | None = None,
@@ -289,14 +294,19 @@ class Store(ABC):
         return await self._runs("owned_by", owner=owner)
 
     async def overdue(self, owners: Collection[str], at: datetime, limit: int) -> Sequence[Run]:
-        """Waiting runs of these owners whose deadline has passed at `at`, earliest first.
+        """Waiting runs of these owners whose deadline has passed at `at`, and parked ones whose time has come, earliest first.
 
         Runs that are being canceled are left out: their deadline no longer matters.
         """
         return await self._runs("overdue", owners=list(owners), at=at, limit=reads.bounded(limit))
 
     async def next_deadline(self, owners: Collection[str]) -> datetime | None:
+        """Of waiting and parked runs."""
         return await self._moment("next_deadline", owners=list(owners))
+
+    async def parked(self, engine: str, at: datetime) -> Sequence[Run]:
+        """Runs that are parked beyond `at` for a limit of this engine: the first of those that are parked the longest."""
+        return await self._runs("parked", engine=engine, at=at)
 
     async def expiring(self, owners: Collection[str], at: datetime, before: timedelta, limit: int) -> Sequence[Run]:
         """Waiting runs of these owners whose deadline is ahead, at most `before` away, and not announced yet.

@@ -107,6 +107,30 @@ class RunStats:
     answer_sec: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSum:
+    """What turns have used. None: no engine has reported it."""
+
+    name: str | None
+    turns: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    reasoning_tokens: int | None
+    cost_usd: float | None
+    turns_with_cost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSums:
+    """What the turns have used that ended from `first` to `last`, in UTC days, also of runs that were deleted since."""
+
+    first: date
+    last: date
+    total: UsageSum
+    items: tuple[UsageSum, ...]
+
+
 PAGE_BYTES = 1_000_000
 """The approximate size of a page. A page has at least one item, however large."""
 

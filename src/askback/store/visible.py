@@ -18,7 +18,7 @@ from askback.core.interactions import InboxOrder, Interaction, Json
 from askback.core.labels import Labels
 from askback.core.lifecycle import Decision
 from askback.core.queue import UNLIMITED, Shares
-from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState
+from askback.core.runs import ClosedQuestion, Run, RunRequest, RunState, UsageKey
 from askback.core.webhooks import EVERY_DELIVERY, Delivery, DeliveryView, Webhook
 from askback.store.base import Store
 from askback.store.listeners import Changes, NewEvents
@@ -33,6 +33,7 @@ from askback.store.pages import (
     Page,
     RunFilter,
     RunStats,
+    UsageSums,
 )
 
 _ANY = InboxFilter()
@@ -123,6 +124,9 @@ class VisibleStore:
         self, cursor: str | None = None, limit: int = 50, labels: LabelSet = ANY_LABELS
     ) -> Page[ClosedQuestion]:
         return await self.whole.closed_questions(cursor, limit, labels | self.labels)
+
+    async def usage_by(self, by: UsageKey, first: date, last: date, labels: LabelSet = ANY_LABELS) -> UsageSums:
+        return await self.whole.usage_by(by, first, last, labels | self.labels)
 
     async def run_stats(self, first: date, last: date, latest: int = 1000, labels: LabelSet = ANY_LABELS) -> RunStats:
         return await self.whole.run_stats(first, last, latest, labels | self.labels)

@@ -113,8 +113,12 @@ class Metrics:
             "error",
         )
         self._tokens = self._counter(
-            "askback_tokens", "Tokens that engines reported, by kind: `input`, `output`, `cached`.", "engine", "kind"
+            "askback_tokens",
+            "Tokens that engines reported, by kind: `input`, `output`, `cached`, `reasoning`.",
+            "engine",
+            "kind",
         )
+        self._cost = self._counter("askback_cost_usd", "What turns cost in dollars, as engines reported it.", "engine")
         self._labelled_runs = self._counter(
             "askback_labelled_runs_finished",
             "Runs that this server has ended, by the labels that `telemetry.metric_labels` names.",
@@ -278,8 +282,12 @@ class Metrics:
         if seen.exact:
             self._turn.labels(seen.run.engine, seen.outcome).observe(seen.seconds)
         if (usage := seen.usage) is not None:
+            if usage.cost_usd is not None:
+                self._cost.labels(seen.run.engine).inc(usage.cost_usd)
             counts = {"input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.cached_tokens}
-            for kind, count in counts.items():
+            for kind, count in ({**counts, "reasoning": usage.reasoning_tokens}).items():
+                if count is None:
+                    continue
                 self._tokens.labels(seen.run.engine, kind).inc(count)
                 for name, value in self._labels.of(seen.run):
                     self._labelled_tokens.labels(name, value, kind).inc(count)

@@ -19,8 +19,6 @@ from askback.core.events import EventType
 from askback.core.runs import Run, RunState, TurnKind, Usage
 from askback.core.signals import TurnProcess
 
-_USAGE = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens")
-
 
 class EpisodeKind(StrEnum):
     RUN = "run"
@@ -160,11 +158,9 @@ class RunObserver:
             )
 
     def _observe_turn(self, before: Run, decision: Decision) -> Iterator[Observation]:
-        run, usage = decision.run, None
+        run, usage = decision.run, decision.usage
         for event in decision.events:
             match event.type:
-                case EventType.USAGE:
-                    usage = Usage(**{name: event.data[name] for name in _USAGE})
                 case EventType.TURN_ENDED:
                     yield self._ended(before, decision, event.data["outcome"], usage)
                 case EventType.TURN_STARTED:

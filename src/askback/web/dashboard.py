@@ -10,6 +10,7 @@ from datetime import date
 from starlette.requests import Request
 from starlette.responses import Response
 
+from askback.core.runs import UsageKey
 from askback.http.routes.server import statistics
 from askback.text.formatting import size
 from askback.web.page_context import PageContext
@@ -52,6 +53,7 @@ async def dashboard(context: PageContext, request: Request) -> Response:
             name: bars([(each.name, sum(_tokens(each).values())) for each in found], _MAX_NAMES)
             for name, found in (("skills", stats.skills), ("engines", stats.engines))
         },
+        used=[(by, await context.service.usage(by, days)) for by in (UsageKey.SKILL, UsageKey.MODEL)],
         few_answers=stats.answers.count < _FEW_ANSWERS,
         waiting=pending.items,
         slots=health.slots,

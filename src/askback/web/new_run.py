@@ -23,7 +23,13 @@ from askback.web.skills import find
 from askback.web.translations import Translations
 from askback.workspace.layout import INPUTS_DIR
 
-_CHOICES = ("interactive_require_user_reply", "interactive_profile", "ask_user_validation", "on_lost_session")
+_CHOICES = (
+    "interactive_require_user_reply",
+    "interactive_profile",
+    "ask_user_validation",
+    "on_lost_session",
+    "on_limit",
+)
 """Options with a few fixed values, each with its own text."""
 
 
@@ -42,7 +48,7 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
         "skill": package.id,
         "input": package.input_schema,
         "parameter": package.parameter_schema,
-        "options": option_schema(package, context.translations_for(request)),
+        "options": option_schema(package, context.service.usual_options, context.translations_for(request)),
         "engine": await context.service.engines.first_for(package),
     }
     again, follows = await _again(context, request, package), None
@@ -81,9 +87,9 @@ def _followed(earlier: EarlierRun, package: SkillPackage) -> EarlierRun:
     return replace(earlier, given={**earlier.given, "input": {}}, left_out=())
 
 
-def option_schema(package: SkillPackage, t: Translations) -> dict[str, Any]:
+def option_schema(package: SkillPackage, usual: RunOptions, t: Translations) -> dict[str, Any]:
     """The run options as a schema for a form, in the user's language, with the defaults of this skill."""
-    defaults = asdict(merge_options(package.options, {}))
+    defaults = asdict(merge_options(package.options, {}, usual=usual))
     properties = {name: _option(name, schema, defaults[name], t) for name, schema in OPTION_SCHEMAS.items()}
     return {"type": "object", "properties": properties}
 

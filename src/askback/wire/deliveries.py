@@ -14,6 +14,8 @@ _NOTIFICATION_TYPES = {
     DeliveryReason.STATE: EventType.RUN_STATE.value,
     DeliveryReason.REMINDER: "interaction.reminder",
     DeliveryReason.EXPIRING: EventType.INTERACTION_EXPIRING.value,
+    DeliveryReason.PARKED: EventType.RUN_PARKED.value,
+    DeliveryReason.RESUMED: EventType.RUN_RESUMED.value,
 }
 _TYPES_SCHEMA = {"enum": list(_NOTIFICATION_TYPES.values())}
 
@@ -31,7 +33,8 @@ class Delivery(Shape):
         str,
         one_of(DeliveryReason),
         about(
-            "`state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near."
+            "`state`: the run changed its state. `reminder`: its question is still open. `expiring`: its deadline is near. "
+            "`parked`, `resumed`: it waits for a limit of the model provider to end, or does not wait any more."
         ),
     ]
     event: Annotated[str, about("The `type` of the notification.", extra_json_schema=_TYPES_SCHEMA)]
@@ -80,7 +83,8 @@ class Notification(Shape):
         str,
         about(
             "`run.state`: the run changed its state. `interaction.reminder`: its question is still open. "
-            "`interaction.expiring`: the deadline of its question is near.",
+            "`interaction.expiring`: the deadline of its question is near. `run.parked`: the run waits until `not_before` "
+            "for a limit of the model provider. `run.resumed`: it does not wait any more.",
             extra_json_schema=_TYPES_SCHEMA,
         ),
     ]

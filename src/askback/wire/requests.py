@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from askback.core.access import TOKEN_NAME_PATTERN, TOKEN_NAME_RULE, AccessScope, Action
 from askback.core.interactions import InboxOrder
-from askback.core.runs import InheritedFiles, Mode, RunState
+from askback.core.runs import InheritedFiles, Mode, RunState, UsageKey
 from askback.core.webhooks import MAX_REMINDER_SEC, MIN_REQUESTED_SEC, USUAL_MAX_REMINDERS, Reminders, WebhookKind
 from askback.wire.base import Moment, Shape, about
 
@@ -354,6 +354,10 @@ class RunQuery(LabelledPageQuery):
 class StatisticsQuery(Shape):
     days: Annotated[int, about("How many days, today included.", 30, ge=1, le=366)] = 30
     label: LabelTexts = ()
+
+
+class UsageQuery(StatisticsQuery):
+    by: Annotated[UsageKey, about("By what to add up.", "skill")] = UsageKey.DAY
 
 
 class RunWait(Shape):

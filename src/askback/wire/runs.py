@@ -13,7 +13,9 @@ from askback.wire.artifacts import Artifact, Changes
 from askback.wire.base import Actor, Moment, Page, RunId, Shape, about, choice, one_of
 from askback.wire.questions import ClosedInteraction, Interaction
 
-QueueReason = Annotated[str, choice("slots", "engine_slots", "token_slots", "starting", "no_worker", "unready")]
+QueueReason = Annotated[
+    str, choice("slots", "engine_slots", "token_slots", "starting", "no_worker", "unready", "usage_limit")
+]
 
 
 class Profile(Shape):
@@ -55,13 +57,32 @@ class RunError(Shape, omit_defaults=True):
     ] = None
 
 
+_CACHED = about("Input tokens that came from a cache. Null if the engine does not report it.", 1480)
+_REASONING = about("Output tokens of the model's reasoning. Null if the engine does not report it.", 210)
+_COST = about("The cost in dollars, as the engine reports it. Null if it does not: Askback has no prices.", 0.042)
+
+
+class ModelUsage(Shape):
+    """What one model has used. Null: the engine does not report it."""
+
+    model: Annotated[str | None, about("The model, in the words of the engine.", "claude-sonnet-4-5")]
+    input_tokens: Annotated[int | None, about("Tokens sent to the model, with cached ones.", 2210)]
+    output_tokens: Annotated[int | None, about("Tokens that the model produced, with its reasoning.", 640)]
+    cached_tokens: Annotated[int | None, _CACHED]
+    reasoning_tokens: Annotated[int | None, _REASONING]
+    cost_usd: Annotated[float | None, _COST]
+
+
 class Usage(Shape):
     """The tokens that the engine used, in all turns."""
 
     input_tokens: Annotated[int, about("Tokens sent to the model.", 2210, ge=0)]
     output_tokens: Annotated[int, about("Tokens that the model produced.", 640, ge=0)]
-    cached_tokens: Annotated[int, about("Input tokens that came from a cache.", 1480, ge=0)]
+    cached_tokens: Annotated[int | None, _CACHED]
     total_tokens: Annotated[int, about("All tokens, as the engine counts them.", 2850, ge=0)]
+    reasoning_tokens: Annotated[int | None, _REASONING] = None
+    cost_usd: Annotated[float | None, _COST] = None
+    by_model: Annotated[tuple[ModelUsage, ...], about("The same for each model.")] = ()
 
 
 class HeldProcess(Shape):
@@ -154,9 +175,14 @@ class Run(Shape, omit_defaults=True):
         about(
             "Why a queued run has not started: no free slot, no free slot for its engine, `token_slots`: the runs of its "
             "token have as many slots as `quotas.running` allows, it is about to start, no program that executes runs has "
-            "its engine, or `unready`: those that have it start no turns for now, for example because their disk is full."
+            "its engine, `unready`: those that have it start no turns for now, for example because their disk is full, or "
+            "`usage_limit`: the run is parked until `not_before`."
         ),
     ] = None
+    not_before: Annotated[
+        Moment | None, about("When a parked run is executed again, unless it is resumed or canceled before.")
+    ] = None
+    parked_for: Annotated[Limit | None, about("The limit of the model provider that a parked run waits for.")] = None
 
     @property
     def settled(self) -> bool:
@@ -184,7 +210,10 @@ class Run(Shape, omit_defaults=True):
             "interactive_profile": run.profile,
             "reply_required": run.options.interactive_require_user_reply if run.pending_interaction else None,
             "held_process": held,
+            "parked_for": run.parking.limit if run.parking is not None and run.not_before else None,
         }
+        if run.not_before is not None:
+            given["queue_reason"] = "usage_limit"
         return super().of(run, **values, **given)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from askback.core.errors import FieldCode
 from askback.core.permissions import GateKind
-from askback.core.runs import Mode, ProfileKind
+from askback.core.runs import Mode, ProfileKind, UsageKey
 from askback.wire.base import Actor, Moment, Shape, WholeList, about, choice
 from askback.wire.runs import Usage
 
@@ -384,3 +384,33 @@ class Statistics(Shape):
     engines: Annotated[tuple[NamedStats, ...], about("By engine, most runs first; at most 50.")]
     answers: Annotated[AnswerStats, about("How long questions waited.")]
     unfinished: Annotated[Unfinished, about("The runs that are not over now.")]
+
+
+class UsageSum(Shape):
+    """What turns have used. Null: no engine has reported it."""
+
+    name: Annotated[
+        str | None,
+        about(
+            "The day, engine, model, skill, token, or label as `name=value`. Null: the engine does not name its model, the "
+            "run was created without a token, or it is the sum of all.",
+            "trip-planner",
+        ),
+    ]
+    turns: Annotated[int, about("How many turns. One with several models counts for the first.", 12, ge=0)]
+    input_tokens: Annotated[int | None, about("Tokens sent to the model, with cached ones.", 22100)]
+    output_tokens: Annotated[int | None, about("Tokens that the model produced, with its reasoning.", 6400)]
+    cached_tokens: Annotated[int | None, about("Input tokens that came from a cache.", 14800)]
+    reasoning_tokens: Annotated[int | None, about("Output tokens of the model's reasoning.", 2100)]
+    cost_usd: Annotated[float | None, about("The cost in dollars, as engines report it.", 0.42)]
+    turns_with_cost: Annotated[int, about("For how many of the turns the cost is known.", 9, ge=0)]
+
+
+class UsageReport(Shape):
+    """What the turns of some days have used."""
+
+    by: Annotated[UsageKey, about("By what it is added up.", "skill")]
+    first: Annotated[Day, about("The first day.", "2026-02-01")]
+    last: Annotated[Day, about("The last day: today, in UTC.", "2026-03-01")]
+    total: Annotated[UsageSum, about("The sum of all turns.")]
+    items: Annotated[tuple[UsageSum, ...], about("Days in their order, anything else by input tokens, most first.")]

@@ -1,4 +1,4 @@
-"""Deadlines of waiting runs: an indexed column, and one task that sleeps until the earliest.
+"""Deadlines of waiting runs, and the times of parked ones: an indexed column, and one task that sleeps until the earliest.
 
 A deadline is announced before it passes, unless it was near from the start.
 """
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from askback.background.loops import keep_trying
 from askback.core.errors import Conflict, NotFound
 from askback.core.runs import Run
-from askback.core.signals import DeadlineNear, DeadlinePassed
+from askback.core.signals import DeadlineNear, DeadlinePassed, ParkEnded
 from askback.store.base import Store, move
 from askback.store.listeners import Changes
 
@@ -53,14 +53,14 @@ class Deadlines:
     async def _fire(self) -> None:
         while runs := await self._store.overdue(self._owners, self._clock(), _BATCH):
             for run in runs:
-                await self._move(run, DeadlinePassed(interaction_id=_question(run), at=self._clock()))
+                await self._move(run, _due(run, self._clock()))
         if not self._announced:
             return
         while runs := await self._store.expiring(self._owners, self._clock(), self._announced, _BATCH):
             for run in runs:
                 await self._move(run, DeadlineNear(interaction_id=_question(run), at=self._clock()))
 
-    async def _move(self, run: Run, signal: DeadlinePassed | DeadlineNear) -> None:
+    async def _move(self, run: Run, signal: DeadlinePassed | DeadlineNear | ParkEnded) -> None:
         # A reply came first.
         with suppress(Conflict, NotFound):
             await move(self._store, run.id, signal, seen=run)
@@ -83,11 +83,15 @@ class Deadlines:
             async with asyncio.timeout(seconds):
                 while True:
                     changed = await changes.wait()
-                    if any(run is not None and run.wait_deadline_at is not None for run in changed.values()):
+                    if any(run is not None and (run.wait_deadline_at or run.not_before) for run in changed.values()):
                         return
                     if any(run is None for run in changed.values()):
                         await asyncio.sleep(_ELSEWHERE_SEC)
                         return
+
+
+def _due(run: Run, at: datetime) -> DeadlinePassed | ParkEnded:
+    return ParkEnded(at=at) if run.not_before else DeadlinePassed(interaction_id=_question(run), at=at)
 
 
 def _question(run: Run) -> str:

@@ -16,8 +16,10 @@ from askback.background.loops import retry
 from askback.background.outages import OUTAGES
 from askback.cluster.slots import Slots
 from askback.core.errors import Conflict, NotFound, RefusalCode, Unavailable
+from askback.core.parking import would_avoid
 from askback.core.runs import Run, RunState
 from askback.core.signals import (
+    LimitKnown,
     ProcessLost,
     ProcessTreeEnded,
     Signal,
@@ -247,6 +249,8 @@ class Worker:
         None if another worker has the run, it is over already, or no slot is left for its engine.
         """
         run = ticket.run
+        if would_avoid(run) and await self._avoids_limit(ticket):
+            return None
         if not self._slots.take(run.engine, run.created_by):
             self._queue.put_back(ticket)
             return None
@@ -271,6 +275,22 @@ class Worker:
         known = None if parked is None else parked.claim
         self._active[run.id] = known or ClaimedRun(claimed)
         return claimed, parked
+
+    async def _avoids_limit(self, ticket: Ticket) -> bool:
+        """Park the run instead of claiming it if its turn would only meet a limit that is known."""
+        run, at = ticket.run, self._clock()
+        parked = await self._store.parked(run.engine, at)
+        known = [each.parking for each in parked if each.parking is not None and not each.env_names]
+        longest = max(known, key=lambda each: each.until, default=None)
+        if longest is None or longest.until <= at:
+            return False
+        signal = LimitKnown(limit=longest.limit, until=longest.until, at=at)
+        with suppress(Conflict, NotFound):
+            run = await move(self._store, run.id, signal, seen=run)
+            if run.in_queue:
+                return False
+        self._queue.done(ticket)
+        return True
 
     def _claim_anew(self, run: Run) -> None:
         """The warm process of the run was given up while the run was claimed: its claim ends with it, and has no slot."""

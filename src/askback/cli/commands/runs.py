@@ -1,4 +1,4 @@
-"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `delete`, `audit`."""
+"""The commands on runs, of a server or of the data folder: `runs`, `show`, `watch`, `inbox`, `cancel`, `resume`, `delete`, `usage`, `audit`."""
 
 from __future__ import annotations
 
@@ -192,6 +192,52 @@ async def cancel_command(runs: Runs, as_json: bool, run: str) -> int:
     if found.state.final:
         message = f"■ run {name} is {found.state}"
     return output.print_done(plain(found), message, as_json=as_json)
+
+
+@click.command("resume", cls=Command, examples=("askback resume 1m7g",))
+@click.argument("run", cls=options.RunArgument, shell_complete=complete_open_run)
+@on_runs
+async def resume_command(runs: Runs, as_json: bool, run: str) -> int:
+    """Execute RUN now, which is parked until a limit of the model provider ends."""
+    from askback.wire.base import plain
+
+    found = await runs.resume(await full_id(runs, run))
+    name = printable(found.id)
+    message = f"▶ run {name} is queued; follow it with: askback watch {name}"
+    return output.print_done(plain(found), message, as_json=as_json)
+
+
+_USAGE_KEYS = ("day", "engine", "model", "skill", "token", "label")
+
+
+@click.command(
+    "usage", cls=Command, examples=("askback usage", "askback usage --by skill --days 7", "askback usage --csv")
+)
+@click.option("--by", type=click.Choice(_USAGE_KEYS), default="day", show_default=True, help="By what to add up.")
+@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
+@options.label("Only runs with this label; repeatable: runs that have all of them.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@on_runs
+async def usage_command(runs: Runs, as_json: bool, by: str, days: int, label: tuple[str, ...], as_csv: bool) -> int:
+    """Show the tokens of all turns, also of failed ones, and their cost where the engine reports one.
+
+    A column is empty where no engine has reported it. Askback has no prices, so it never computes a cost.
+    """
+    from askback.cli.terminal import render
+    from askback.wire.base import plain
+
+    report = await runs.usage(by, days=days, labels=options.labels_of(label))
+    if as_json:
+        output.print_json(plain(report))
+    elif as_csv:
+        output.print_csv(render.USAGE_FIELDS, [render.usage_values(each) for each in report.items])
+    elif report.items:
+        output.print_heading(render.usage_heading(by))
+        for each in (*report.items, report.total):
+            output.print_line(render.usage_line(each))
+    else:
+        output.to_stderr(f"no turn has ended in the last {days} days")
+    return 0
 
 
 @click.command("delete", cls=Command, examples=("askback delete 1m7g",))

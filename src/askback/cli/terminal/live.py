@@ -175,6 +175,11 @@ def lines(event: Event) -> list[str]:
         case EventType.INTERACTION_EXPIRING:
             deadline = datetime.fromisoformat(data["deadline_at"]).astimezone()
             return [f"  ! the question is still open; it expires at {deadline:%H:%M:%S}"]
+        case EventType.RUN_PARKED:
+            until = datetime.fromisoformat(data["not_before"]).astimezone()
+            return [f"  ! a limit of the model provider was met; the run is parked until {until:%Y-%m-%d %H:%M:%S}"]
+        case EventType.RUN_RESUMED:
+            return ["  the run continues after the limit"]
         case EventType.RUN_WARNING:
             return [f"  ! {printable(data['code'])}: {printable(data['message'])}"]
         case EventType.TURN_ENDED:

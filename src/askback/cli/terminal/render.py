@@ -24,6 +24,7 @@ from askback.wire.base import Actor as WireActor
 from askback.wire.questions import Interaction
 from askback.wire.runs import Event as WireEvent
 from askback.wire.runs import Origin, PendingQuestion, Run, RunError
+from askback.wire.server import UsageSum
 
 _SIGNS = {
     RunState.SUCCEEDED: "✔",
@@ -44,6 +45,7 @@ _QUEUE_REASONS = {
     "starting": "starting",
     "no_worker": "no worker has its engine",
     "unready": "no turns are started for now",
+    "usage_limit": "parked for a limit of the model provider",
 }
 _NO_SUMMARY = {
     NoSummary.NOT_A_REPOSITORY: "it is not the top folder of a git repository, or it is a linked worktree",
@@ -121,13 +123,19 @@ def page(
         until = f" until {_time(held.until)}{_until(held.until)}" if held.until is not None else ", and is ending"
         yield f"  process  {held.pid} is kept, with its slot{until}"
     yield f"  created  {_time(run.created_at)} ({duration(_since(run.created_at))} ago)"
+    if run.not_before is not None and run.parked_for is not None:
+        kind = printable(run.parked_for.kind).replace("_", " ")
+        yield f"  parked   for a limit ({kind}) until {_time(run.not_before)}{_until(run.not_before)}"
+        yield f"           sooner: askback resume {printable(run.id)}"
     if run.canceled_by is not None:
         yield f"  canceled by {who(run.canceled_by)}"
     if run.finished_at is not None:
         yield f"  finished {_time(run.finished_at)}, after {duration((run.finished_at - run.created_at).total_seconds())}"
     if (used := run.usage) is not None:
-        read = f"{used.input_tokens:,} in ({used.cached_tokens:,} cached)"
-        yield f"  usage    {count(used.total_tokens, 'token')}: {read}, {used.output_tokens:,} out"
+        cached = "" if used.cached_tokens is None else f" ({used.cached_tokens:,} cached)"
+        cost = "" if used.cost_usd is None else f", ${used.cost_usd:,.4f}"
+        read = f"{used.input_tokens:,} in{cached}, {used.output_tokens:,} out{cost}"
+        yield f"  usage    {count(used.total_tokens, 'token')}: {read}"
     yield from failure(run.engine, run.error)
     for warning in run.warnings:
         yield f"  ! {printable(warning.code)}: {printable(warning.message)}"
@@ -210,6 +218,41 @@ def question(run_id: str, interaction: Interaction, deadline: datetime | None) -
         yield f"    {letters}{next((words for sign, words in default.items() if sign in letters), '')}"
     yield f"    asked {duration(_since(asked.asked_at))} ago{_until(deadline)}"
     yield f"    answer with: {reply_command(run_id, asked)}"
+
+
+USAGE_FIELDS = (
+    "name",
+    "turns",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+    "turns_with_cost",
+)
+_USAGE_WIDTHS = (7, 14, 14, 13, 11, 12)
+
+
+def usage_values(used: UsageSum) -> tuple[str, ...]:
+    """As plain values; empty: not reported."""
+    values = (getattr(used, name) for name in USAGE_FIELDS)
+    return tuple("" if value is None else str(value) for value in values)
+
+
+def usage_heading(by: str) -> str:
+    names = ("TURNS", "INPUT", "CACHED", "OUTPUT", "REASONING", "COST")
+    return f"{by.upper():<24}" + "".join(f"{name:>{width}}" for name, width in zip(names, _USAGE_WIDTHS, strict=True))
+
+
+def usage_line(used: UsageSum) -> str:
+    """A row of the table; the sum has no name."""
+    counts = (used.turns, used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens)
+    cells = ["" if each is None else f"{each:,}" for each in counts]
+    # The cost of a part of the turns is only a part of the cost.
+    partly = "≥ " if used.turns_with_cost < used.turns else ""
+    cells.append("" if used.cost_usd is None else f"{partly}${used.cost_usd:,.4f}")
+    shown = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _USAGE_WIDTHS, strict=True))
+    return f"{one_line(used.name or '–', 24):<24}{shown}".rstrip()
 
 
 def _until(deadline: datetime | None) -> str:

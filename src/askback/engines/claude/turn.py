@@ -38,11 +38,20 @@ from askback.engines.protocols.elicitation import (
     joined,
     read_questionnaire,
 )
-from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, objects_at, text_at
+from askback.engines.protocols.json_lines import (
+    amount_at,
+    as_detail,
+    count_at,
+    count_or_none,
+    decode_line,
+    object_at,
+    objects_at,
+    text_at,
+)
 from askback.text.json_text import clean
 
-_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-_MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
+_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "")
+_MODEL_COUNTS = ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens", "thinkingTokens")
 _SINCE_LAST = "model_usage_since_last_result"
 _DEFERRED = "tool_deferred"
 
@@ -66,7 +75,8 @@ class ClaudeParser(JsonLinesParser):
         self._resident = resident
         self._assembler = MessageAssembler()
         self._result: Mapping[str, Any] | None = None
-        self._since_last = Usage()
+        self._models: dict[str, Usage] = {}
+        """Of the turn alone."""
         self._retrying = ""
         self._is_named = False
         self._resets_at: datetime | None = None
@@ -89,17 +99,20 @@ class ClaudeParser(JsonLinesParser):
             case "result":
                 yield from self._assembler.flush()
                 self._result = event
-                yield UsageSeen(usage=self._count(event), whole_session=self._resident)
+                yield UsageSeen(usage=self._count(event), whole_session=self._resident, models=self._models)
                 yield TurnOver()
 
     def _count(self, result: Mapping[str, Any]) -> Usage:
         """In newer versions, the tokens of a resumed session include those of earlier processes."""
+        for name, usage in _by_model(result, _SINCE_LAST).items():
+            self._models[name] = self._models[name] + usage if name in self._models else usage
         if self._resident or _SINCE_LAST not in result:
             # The usage of all models includes subagents. Claude reports cache reads and writes separately from the input.
-            by_model = _by_model(result, "modelUsage")
-            return _tokens(object_at(result, "usage"), *_COUNTS) if by_model is None else by_model
-        self._since_last += _by_model(result, _SINCE_LAST) or Usage()
-        return self._since_last
+            whole = _by_model(result, "modelUsage")
+            if not self._resident:
+                self._models = dict(whole)
+            return _total(whole) if whole else _tokens(object_at(result, "usage"), *_COUNTS)
+        return _total(self._models)
 
     @property
     def messages(self) -> Messages:
@@ -147,14 +160,22 @@ def _words(result: Mapping[str, Any]) -> str:
     return text_at(result, "result") or "\n".join(listed) or text_at(result, "subtype")
 
 
-def _by_model(result: Mapping[str, Any], key: str) -> Usage | None:
-    models = [model for model in object_at(result, key).values() if isinstance(model, dict)]
-    return sum((_tokens(model, *_MODEL_COUNTS) for model in models), Usage()) if models else None
+def _by_model(result: Mapping[str, Any], key: str) -> dict[str, Usage]:
+    return {
+        name: replace(_tokens(model, *_MODEL_COUNTS), cost_usd=amount_at(model, "costUSD"))
+        for name, model in object_at(result, key).items()
+        if isinstance(model, dict)
+    }
 
 
-def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, generated: str) -> Usage:
+def _total(models: Mapping[str, Usage]) -> Usage:
+    return sum(models.values(), Usage())
+
+
+def _tokens(counts: Mapping[str, Any], plain: str, written: str, read: str, generated: str, thought: str) -> Usage:
     cached = count_at(counts, read)
-    return usage_of(count_at(counts, plain) + count_at(counts, written) + cached, count_at(counts, generated), cached)
+    sent = count_at(counts, plain) + count_at(counts, written) + cached
+    return usage_of(sent, count_at(counts, generated), cached, count_or_none(counts, thought))
 
 
 class MessageAssembler:

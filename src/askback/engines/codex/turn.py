@@ -21,7 +21,7 @@ from askback.engines.base import (
 )
 from askback.engines.failures import ended_badly, failure_of
 from askback.engines.parser import JsonLinesParser, Messages, Recent, usage_of
-from askback.engines.protocols.json_lines import count_at, object_at, objects_at, text_at
+from askback.engines.protocols.json_lines import count_at, count_or_none, object_at, objects_at, text_at
 
 _NO_TOOLS = {
     "agent_message",
@@ -68,7 +68,9 @@ class Items:
 
 def usage_in(tokens: Mapping[str, Any]) -> Usage:
     sent, generated = count_at(tokens, "input_tokens"), count_at(tokens, "output_tokens")
-    return usage_of(sent, generated, count_at(tokens, "cached_input_tokens"))
+    return usage_of(
+        sent, generated, count_or_none(tokens, "cached_input_tokens"), count_or_none(tokens, "reasoning_output_tokens")
+    )
 
 
 class CodexParser(JsonLinesParser):

@@ -26,7 +26,7 @@ from askback.engines.base import (
 )
 from askback.engines.failures import ended_badly, failure_of, failure_of_status
 from askback.engines.parser import MAX_ID, JsonLinesParser, Messages, Pieces, Recent, tool_detail, usage_of
-from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, count_or_none, decode_line, object_at, text_at
 
 _NOT_SIGNED_IN = 41
 _MAX_TROUBLES = 20
@@ -136,8 +136,10 @@ class GeminiParser(JsonLinesParser):
             # The code is an HTTP status or an exit code.
             code = count_at(result, "error", "code")
             self._failure = failure_of_status(code if code >= 400 else 0, words), words
-        self._usage = _usage(object_at(result, "stats"))
-        yield UsageSeen(usage=self._usage)
+        stats = object_at(result, "stats")
+        self._usage = _usage(stats)
+        models = {name: _usage(each) for name, each in object_at(stats, "models").items() if isinstance(each, dict)}
+        yield UsageSeen(usage=self._usage, models=models)
         yield TurnOver()
 
     def finish(self, ended: Exit) -> Completed | TurnFailed:
@@ -167,7 +169,7 @@ def _usage(stats: Mapping[str, Any]) -> Usage:
     """Input tokens include cached ones. Thinking tokens are only in the total."""
     sent, total = count_at(stats, "input_tokens"), count_at(stats, "total_tokens")
     generated = max(count_at(stats, "output_tokens"), total - sent)
-    return usage_of(sent, generated, count_at(stats, "cached"))
+    return usage_of(sent, generated, count_or_none(stats, "cached"))
 
 
 _COUNTS = {"prompt": "input_tokens", "candidates": "output_tokens", "cached": "cached", "total": "total_tokens"}

@@ -18,7 +18,7 @@ from askback.engines.base import EngineEvent, ToolEnded, ToolStarted, TurnFailed
 from askback.engines.failures import ended_badly, failure_of
 from askback.engines.parser import MAX_ID, Messages, Pieces, Recent, tool_detail, usage_of
 from askback.engines.protocols.elicitation import Asking
-from askback.engines.protocols.json_lines import as_detail, count_at, object_at, objects_at, text_at
+from askback.engines.protocols.json_lines import as_detail, count_at, count_or_none, object_at, objects_at, text_at
 from askback.text.json_text import clean
 
 _STOPPED = {
@@ -83,7 +83,8 @@ class AcpTurnState:
         self._parts = Pieces()
         self._message_id = ""
         self._tools = Tools()
-        self._usage = Usage()
+        self._usage = Usage(cached_tokens=None)
+        self._models: dict[str, Usage] = {}
         self._is_counted = False
         self.messages = Messages()
         self.trouble = ""
@@ -130,8 +131,9 @@ class AcpTurnState:
         self._usage += usage_in(tokens)
 
     def report_usage(self) -> Iterator[EngineEvent]:
-        if self._usage != Usage():
-            yield UsageSeen(usage=self._usage, whole_session=self._dialect.counts == "session")
+        if self._usage != Usage(cached_tokens=None):
+            is_whole = self._dialect.counts == "session"
+            yield UsageSeen(usage=self._usage, whole_session=is_whole, models=self._models)
 
     def end(self, result: Mapping[str, Any]) -> Iterator[EngineEvent]:
         places = (("usage",), ("_meta", "quota", "token_count"), ("_meta", "usage"))
@@ -142,6 +144,11 @@ class AcpTurnState:
             self._usage += self.counted.beyond(earlier)
         else:
             self.count(counts)
+        for each in objects_at(result, "_meta", "quota", "model_usage"):
+            name = text_at(each, "model")
+            self._models[name] = self._models.get(name, Usage(cached_tokens=None)) + usage_in(
+                object_at(each, "token_count")
+            )
         yield from self.flush()
         yield from self.report_usage()
 
@@ -251,7 +258,8 @@ def usage_in(tokens: Mapping[str, Any]) -> Usage:
     if beside >= cached:
         sent, beside = sent + cached, beside - cached
     generated += beside
-    return usage_of(sent, generated, cached)
+    known = count_or_none(tokens, "cachedReadTokens")
+    return usage_of(sent, generated, known, count_or_none(tokens, "thoughtTokens"))
 
 
 def literal_blocks(text: str) -> list[dict[str, str]]:

@@ -49,6 +49,18 @@ def count_at(event: Mapping[str, Any], *path: str) -> int:
     return value if fits else 0
 
 
+def count_or_none(event: Mapping[str, Any], *path: str) -> int | None:
+    """The count at a path of keys; None if there is none."""
+    return None if _at(event, path) is None else count_at(event, *path)
+
+
+def amount_at(event: Mapping[str, Any], *path: str) -> float | None:
+    """The amount of money at a path of keys; None if there is none."""
+    value = _at(event, path)
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if fits else None
+
+
 def object_at(event: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """The object at a path of keys, or an empty one."""
     value = _at(event, path)

@@ -44,7 +44,15 @@ from askback.engines.failures import crashed, ended_badly, failure_of, unknown_s
 from askback.engines.gates import SHELL, HookCall, Tool, read_hook
 from askback.engines.launches import printed_by, probed
 from askback.engines.parser import JsonLinesParser, Messages
-from askback.engines.protocols.json_lines import as_detail, count_at, decode_line, object_at, text_at
+from askback.engines.protocols.json_lines import (
+    amount_at,
+    as_detail,
+    count_at,
+    count_or_none,
+    decode_line,
+    object_at,
+    text_at,
+)
 from askback.questions import finding as questions
 
 SCRIPT = "assets/scripted.json"
@@ -165,7 +173,8 @@ class ScriptedParser(JsonLinesParser):
                     output=text_at(event, "output"),
                 )
             case "usage":
-                yield UsageSeen(usage=_usage(object_at(event, "usage")))
+                tokens = object_at(event, "usage")
+                yield UsageSeen(usage=_usage(tokens), model=text_at(tokens, "model") or None)
             case "turn.completed":
                 self._completed = True
                 yield TurnOver()
@@ -251,5 +260,7 @@ def _usage(tokens: Mapping[str, Any]) -> Usage:
         input_tokens=sent,
         output_tokens=generated,
         cached_tokens=count_at(tokens, "cached_tokens"),
+        reasoning_tokens=count_or_none(tokens, "reasoning_tokens"),
+        cost_usd=amount_at(tokens, "cost_usd"),
         total_tokens=count_at(tokens, "total_tokens") or sent + generated,
     )

@@ -175,6 +175,20 @@ async def cancel_run(request: Request, context: Context, *, run_id: str) -> wire
 
 
 @router.add(
+    "POST /v1/runs/{run_id}/resume",
+    "Resume a parked run",
+    SUBMIT,
+    action=Action.RUN_RESUME,
+    status=HTTPStatus.ACCEPTED,
+    description="The run, which is queued.",
+    refusals=(RefusalCode.STATE_UNSUITABLE, RequestCode.BODY_TOO_LARGE),
+)
+async def resume_run(request: Request, context: Context, *, run_id: str) -> wire.Run:
+    """Execute a run now that is parked for a limit of the model provider. 409 if it is not parked."""
+    return context.run(await context.service.resume(run_id, by=actor_of(request)))
+
+
+@router.add(
     "DELETE /v1/runs/{run_id}",
     "Delete a run",
     SUBMIT,

@@ -17,7 +17,7 @@ from askback.store.pages import AuditFilter, Finished, RunStats
 from askback.telemetry.metrics import CONTENT_TYPE
 from askback.wire import server as wire
 from askback.wire.access import AuditEntryPage
-from askback.wire.requests import AuditQuery, StatisticsQuery
+from askback.wire.requests import AuditQuery, StatisticsQuery, UsageQuery
 
 router = Router("server")
 audit_router = Router("audit")
@@ -71,6 +71,17 @@ async def get_statistics(request: Request, context: Context, *, query: Statistic
     restricted to labels, deleted runs do not count.
     """
     return await statistics(context.labelled(query.label), query.days)
+
+
+@router.add("GET /v1/usage", "Usage", READ)
+async def get_usage(request: Request, context: Context, *, query: UsageQuery) -> wire.UsageReport:
+    """Tokens and costs of turns, also of failed ones, by day, engine, model, skill, token or label.
+
+    A turn counts on the UTC day on which it ended, also after its run was deleted. With `label`, and for a token that is
+    restricted to labels, deleted runs do not count. A cost is what an engine reports, and null where none does.
+    """
+    used = await context.labelled(query.label).usage(query.by, query.days)
+    return wire.UsageReport.of(used, by=query.by)
 
 
 async def statistics(service: Service, days: int) -> wire.Statistics:

@@ -53,6 +53,7 @@ TABLES = (
     "webhooks",
     "deliveries",
     "daily_runs",
+    "turn_usage",
     "chat_messages",
     "audit",
     "file_store",

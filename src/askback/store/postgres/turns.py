@@ -24,7 +24,7 @@ from psycopg.rows import dict_row
 from askback.background.outages import OUTAGES
 from askback.core.errors import NotFound, Unavailable, is_temporary, shortage
 from askback.core.queue import Shares
-from askback.core.runs import Run, RunState
+from askback.core.runs import Run
 from askback.store.base import Store
 from askback.store.postgres.connection import PostgresConnection
 from askback.store.postgres.jobs import lane, return_job
@@ -114,7 +114,7 @@ class JobTurns:
         self._suspects: frozenset[int] = frozenset()
 
     def notify(self, changed: Mapping[str, Run | None]) -> bool:
-        return any(run is None or run.state is RunState.QUEUED for run in changed.values())
+        return any(run is None or run.in_queue for run in changed.values())
 
     # Taking.
 
@@ -167,7 +167,7 @@ class JobTurns:
         except BaseException:
             self._return(number, run_id)
             raise
-        if run.state is not RunState.QUEUED or run.epoch != epoch:
+        if not run.in_queue or run.epoch != epoch:
             self._finish(number)
             return None
         if run.owner not in self._owners:

@@ -108,6 +108,10 @@ def _notice(place: int, event: NewEvent) -> Notice | None:
         case EventType.INTERACTION_EXPIRING:
             waits = RunState.WAITING_USER
             return Notice(place=place, reason=DeliveryReason.EXPIRING, old=waits, new=waits, at=at)
+        case EventType.RUN_PARKED:
+            return Notice(place=place, reason=DeliveryReason.PARKED, old=RunState.QUEUED, new=RunState.QUEUED, at=at)
+        case EventType.RUN_RESUMED:
+            return Notice(place=place, reason=DeliveryReason.RESUMED, old=RunState.QUEUED, new=RunState.QUEUED, at=at)
         case _:
             return None
 
@@ -124,7 +128,12 @@ def add_deliveries(
                 columns |= rows.values(asked_at=None if asked is None else asked.asked_at)
                 connection.execute(connection.sql["insert_expiring"], columns)
             case _:
-                columns |= {"shared": run.owner == SHARED, "old": notice.old, "new": notice.new}
+                columns |= {
+                    "shared": run.owner == SHARED,
+                    "reason": notice.reason,
+                    "old": notice.old,
+                    "new": notice.new,
+                }
                 connection.execute(connection.sql["insert_deliveries"], columns)
                 if notice.new is RunState.WAITING_USER and run.answerable:
                     # Reminders that are due before the deadline.

@@ -189,7 +189,7 @@ def run_columns(run: Run, doc: str, added: int) -> Columns:
     """`added` is the number of events that are stored with this version of the run."""
     pending = run.pending_interaction
     # The deadline does not matter for a run that is being canceled.
-    deadline = None if run.cancel_requested else run.wait_deadline_at
+    deadline = None if run.cancel_requested else run.wait_deadline_at or run.not_before
     return {
         "id": run.id,
         "version": run.version,

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
+from typing import Any
 
-from askback.core.runs import Run, RunState, Usage
-from askback.store.pages import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats
+from askback.core.runs import Run, RunState, Usage, UsageKey
+from askback.store.pages import ANY_LABELS, Finished, LabelSet, RunFilter, RunStats, UsageSum, UsageSums
 from askback.store.sql import reads, rows
 from askback.store.sql.connection import Connection
 from askback.store.sql.rows import label_values
@@ -30,7 +31,7 @@ def add_finished(connection: Connection, run: Run) -> None:
     tokens = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
+        "cached_tokens": usage.cached_tokens or 0,
         "total_tokens": usage.total_tokens,
     }
     kind = {
@@ -42,6 +43,43 @@ def add_finished(connection: Connection, run: Run) -> None:
     }
     bounded = {name: max(0, min(count, _MAX_TOKENS)) for name, count in tokens.items()}
     connection.execute(connection.sql["add_finished"], kind | bounded)
+
+
+def add_usage(connection: Connection, number: int, run: Run, usage: Usage) -> None:
+    """Record what a turn has used, by model, on the day of its end."""
+    about = {
+        "run": number,
+        "day": _number(run.updated_at.astimezone(UTC).date()),
+        "engine": clean(run.engine),
+        "skill": clean(run.skill.id),
+        "creator": None if run.created_by is None else clean(run.created_by),
+        "labels": rows.dump(run.labels) if run.labels else None,
+    }
+    for place, each in enumerate(usage.by_model):
+        counts = {name: getattr(each, name) for name in _COUNTS}
+        bounded = {name: None if count is None else max(0, min(count, _MAX_TOKENS)) for name, count in counts.items()}
+        # A turn counts once, with its first model.
+        turn = {"turns": int(place == 0), "model": None if each.model is None else clean(each.model)}
+        connection.execute(connection.sql["add_usage"], about | turn | bounded | {"cost_usd": each.cost_usd})
+
+
+def usage_by(connection: Connection, by: UsageKey, first: date, last: date, labels: LabelSet) -> UsageSums:
+    """The most used first, except days; and the sum of all. A turn of a run with several labels counts for each."""
+    which = {"first": _number(first), "last": _number(last), "limit": _MAX_DAYS, **label_values(labels)}
+    total = connection.fetch(connection.sql["usage_total"], which)
+    found = connection.fetch(connection.sql[f"usage_by_{by}"], which)
+    if by is UsageKey.DAY:
+        found = [(_date(day).isoformat(), *rest) for day, *rest in sorted(found)]
+    return UsageSums(first=first, last=last, total=_used(None, *total[0]), items=tuple(_used(*row) for row in found))
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def _used(name: str | None, turns: int | None, *counts: Any) -> UsageSum:
+    tokens = {key: None if count is None else int(count) for key, count in zip(_COUNTS, counts, strict=False)}
+    cost, with_cost = counts[len(_COUNTS) :]
+    return UsageSum(name=name, turns=int(turns or 0), **tokens, cost_usd=cost, turns_with_cost=int(with_cost or 0))
 
 
 def run_stats(connection: Connection, first: date, last: date, latest: int, labels: LabelSet) -> RunStats:

@@ -173,6 +173,8 @@ class ApplyDecision:
             connection.execute(sql["erase_env"], (number,))
             if self.run.labels:
                 connection.execute(sql["end_labels"], (self.run.state, number))
+        if self.decision.usage is not None:
+            statistics.add_usage(connection, number, self.run, self.decision.usage)
         if self.run.state.final and not self.before.state.final:
             statistics.add_finished(connection, self.run)
         return Change(
@@ -220,12 +222,11 @@ def append_events(connection: Connection, run_id: str, epoch: int, events: Event
 
 
 def update_queue_row(connection: Connection, number: int, before: Run | None, run: Run) -> None:
-    """Have a run in the queue exactly while it is queued."""
-    is_queued = run.state is RunState.QUEUED
-    if before is None or before.state is not RunState.QUEUED:
-        if is_queued:
+    """Have a run in the queue exactly while a worker may take it."""
+    if before is None or not before.in_queue:
+        if run.in_queue:
             connection.queue.add(number, run)
-    elif not is_queued:
+    elif not run.in_queue:
         connection.queue.remove(number, before, claimed=run.state is RunState.RUNNING)
     elif before.owner != run.owner:
         connection.queue.hand_over(number, run)
@@ -272,6 +273,7 @@ def _searched(run: Run) -> tuple[object, ...]:
         run.owner,
         run.worker,
         run.wait_deadline_at,
+        run.not_before,
         run.expiring,
         run.cancel_requested,
         run.pending_interaction,
@@ -279,7 +281,19 @@ def _searched(run: Run) -> tuple[object, ...]:
 
 
 # Foreign keys: rows of a run are deleted before the run, and deliveries before their webhooks.
-_ORDER = ("deliveries", "webhooks", "messages", "keys", "labels", "events", "interactions", "request", "result", "run")
+_ORDER = (
+    "usage",
+    "deliveries",
+    "webhooks",
+    "messages",
+    "keys",
+    "labels",
+    "events",
+    "interactions",
+    "request",
+    "result",
+    "run",
+)
 
 
 def forget(connection: Connection, run_ids: Sequence[str], entry: AuditEntry | None) -> Sequence[str]:

@@ -16,7 +16,7 @@ import apsw
 
 from askback.core.errors import AskbackError
 from askback.core.queue import UNLIMITED, Shares, priority
-from askback.core.runs import Run, RunState
+from askback.core.runs import Run
 from askback.store.base import Store
 from askback.store.sql.connection import Connection
 from askback.store.sql.readers import Readers
@@ -145,7 +145,7 @@ class QueueView:
         if None in changed.values():
             self._complete, self._outdated = False, True
             return True
-        queued = [run for run in changed.values() if run is not None and run.state is RunState.QUEUED]
+        queued = [run for run in changed.values() if run is not None and run.in_queue]
         self._fresh += [run for run in queued if run.owner in self._owners and (run.id, run.version) not in self._read]
         return bool(queued)
 

@@ -26,6 +26,8 @@ const TYPES = [
   "permission.decided",
   "interaction.expiring",
   "interaction.closed",
+  "run.parked",
+  "run.resumed",
   "usage",
 ];
 const TELLING = new Set([
@@ -36,6 +38,8 @@ const TELLING = new Set([
   "interaction.asked",
   "interaction.closed",
   "run.warning",
+  "run.parked",
+  "run.resumed",
 ]);
 const FINAL = new Set(["succeeded", "failed", "canceled"]);
 const NEAR_END_PX = 120;
@@ -163,6 +167,7 @@ function showRun() {
   showFacts(at("facts"), at("more-facts"), run);
   if (mayAnswer) pinned.show(run);
   if (at("cancel")) at("cancel").hidden = isOver();
+  if (at("resume")) at("resume").hidden = !run.not_before;
   showDoing();
   drawStrip();
   showArtifacts();
@@ -194,9 +199,10 @@ function forking() {
 function showDoing() {
   const doing = at("doing");
   doing.hidden = !["queued", "running"].includes(run.state);
-  if (doing.hidden || doing.dataset.state === run.state) return;
-  doing.dataset.state = run.state;
-  doing.textContent = t(`run.doing.${run.state}`);
+  const state = run.not_before ? "parked" : run.state;
+  if (doing.hidden || doing.dataset.state === state) return;
+  doing.dataset.state = state;
+  doing.textContent = t(`run.doing.${state}`);
 }
 
 function isOver() {
@@ -255,6 +261,15 @@ async function cancel() {
   try {
     await post(`${address}/cancel`);
     toast(t("run.canceling"));
+    await refresh();
+  } catch (problem) {
+    toast(problem.message);
+  }
+}
+
+async function resume() {
+  try {
+    await post(`${address}/resume`);
     await refresh();
   } catch (problem) {
     toast(problem.message);
@@ -334,6 +349,7 @@ ignoreMoving(at("main"), () => toast(t("inbox.moved")));
 unfoldFiles(at("files"));
 at("copy-id").addEventListener("click", () => copyText(run.id));
 at("cancel")?.addEventListener("click", cancel);
+at("resume")?.addEventListener("click", resume);
 document.addEventListener("click", ({ target }) => target.closest("#delete") && deleteRun());
 at("to-end").addEventListener("click", scrollToEnd);
 new ResizeObserver(keepToEnd).observe(conversation);

@@ -15,6 +15,7 @@ export function showFacts(place, more, run) {
     ["run.workdir", run.workdir && make("code", {}, run.workdir)],
     ["run.turn", String(run.attempt_number)],
     ["run.queue", run.queue_reason && t(`run.queue.${run.queue_reason}`)],
+    ["run.parked", run.not_before && parkedFact(run)],
     ["run.usage", run.usage ? usageText(run.usage) : null],
     ["run.created", timeElement(run.created_at)],
     ["run.took", run.finished_at && duration((new Date(run.finished_at) - new Date(run.created_at)) / 1000)],
@@ -38,11 +39,16 @@ function profileFact({ kind, reason }) {
   return make("span", {}, t(`run.profile.${kind}`), make("small", { class: "muted" }, reason));
 }
 
+function parkedFact({ parked_for, not_before }) {
+  return limitText({ kind: parked_for.kind, resets_at: not_before });
+}
+
 function usageText(usage) {
   const [input, cached, output] = [usage.input_tokens, usage.cached_tokens, usage.output_tokens].map((each) =>
-    number.format(each),
+    each === null ? "–" : number.format(each),
   );
-  return t("run.usage.text", { input, cached, output });
+  const cost = usage.cost_usd === null ? "" : ` · $${usage.cost_usd.toFixed(4)}`;
+  return t("run.usage.text", { input, cached, output }) + cost;
 }
 
 /** How the run ended: its output, or the reason why there is none. */

@@ -52,6 +52,8 @@ export class Transcript {
         return this.toolEnded(data, at);
       case "interaction.asked":
         return this.asked(data, at);
+      case "run.parked":
+        return note(t("run.parked.note", { time: untilTime(new Date(data.not_before)) }));
       case "interaction.expiring":
         return note(t("run.expiring", { time: untilTime(new Date(data.deadline_at)) }));
       case "interaction.closed":

@@ -24,7 +24,7 @@ from askback.core.errors import RefusalCode, RunError, Unavailable
 from askback.core.outcomes import TurnError, TurnOutcome
 from askback.core.runs import Run, RunState
 from askback.core.signals import ProcessLost, ProcessTreeEnded, TurnEnded, TurnLost
-from askback.core.turns import ends_run
+from askback.core.turns import ends_run, is_repeated
 from askback.engines.base import Completed, Exit, TurnFailed
 from askback.process.child import NotFrozen
 from askback.worker.claimed_run import ClaimedRun, StopReason
@@ -164,6 +164,9 @@ class RunExecutor:
         signal = await self._conclude(run, process, observer, result)
         if isinstance(signal, TurnLost):
             return signal
+        if isinstance(signal, TurnEnded) and is_repeated(observer.run, signal):
+            # What the turn left is not used. Its files before it are stored.
+            return replace(signal, archive_key=run.kept)
         return await self._save(run, process, observer, result, signal)
 
     # Preparing files, and getting a process.
@@ -330,16 +333,19 @@ class RunExecutor:
                 resuming=process.prepared.turn.handle is not None and not process.continued,
                 put=process.ask_tool.question,
             )
-        # `observer.run` has the handle that this turn named. A process whose turn failed is never used again.
-        if isinstance(outcome, TurnError) or ends_run(observer.run, outcome):
-            await self.end()
-        return TurnEnded(
+        signal = TurnEnded(
             epoch=run.epoch,
             outcome=outcome,
             at=self._context.clock(),
             usage=observer.usage,
-            warnings=(*observer.warnings, *process.sign_in_warnings, *(() if gate is None else gate.warnings)),
+            warnings=observer.warnings,
+            used_tools=observer.used_tools,
         )
+        # `observer.run` has the handle that this turn named. A process whose turn failed is never used again.
+        if isinstance(outcome, TurnError) or ends_run(observer.run, signal):
+            await self.end()
+        of_gate = () if gate is None else gate.warnings
+        return replace(signal, warnings=(*observer.warnings, *process.sign_in_warnings, *of_gate))
 
     async def _may_stay(self, run: Run, process: EngineProcess) -> bool:
         """A renewed sign-in is merged when its process has ended. That must not wait for the answer of a user."""
@@ -373,7 +379,7 @@ class RunExecutor:
     ) -> TurnSignal:
         deferred = isinstance(result, Completed) and result.deferred and process.ask_tool.question is not None
         await self._context.pools.turns.run(partial(_record_call, process, deferred=deferred))
-        over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal.outcome)
+        over = isinstance(signal, ProcessTreeEnded) or ends_run(observer.run, signal)
         saved = await self._while_frozen(run, lambda: self._store_files(run, process, signal, over=over))
         return replace(saved, process_alive=self._process is not None) if isinstance(saved, TurnEnded) else saved
 

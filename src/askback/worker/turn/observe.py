@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, BinaryIO, assert_never
 
@@ -36,6 +37,7 @@ from askback.workspace.layout import Workspace
 
 # What is kept as events; the raw output has all of it.
 _MAX_NAME = 200
+_MAX_MODELS = 50
 _MAX_TEXT = {"text": 256_000, "detail": 16_000, "output": 16_000, "call_id": _MAX_NAME, "name": _MAX_NAME}
 """How many characters an event has of each text."""
 MAX_EVENTS = 50_000
@@ -100,6 +102,7 @@ class TurnObserver:
         self.turn_over = asyncio.Event()
         self.session: str | None = None
         self.asked: Question | None = None
+        self.used_tools = False
         self.open_calls: set[str] = set()
         """The calls of tools that have started and not ended."""
         self.redactor = redactor
@@ -195,8 +198,8 @@ class TurnObserver:
         match seen:
             case SessionNamed(value=value):
                 await self._name_session(value)
-            case UsageSeen(usage=usage, whole_session=whole_session):
-                self.usage = usage.beyond(self.run.session_usage) if whole_session else usage
+            case UsageSeen():
+                self.usage = _of_turn(seen, self.run)
             case TurnOver():
                 self.turn_over.set()
             case Send(data=data):
@@ -211,6 +214,7 @@ class TurnObserver:
                 self._messages_reported += 1
                 await self._event(EventType.ASSISTANT_MESSAGE, text=text)
             case ToolStarted():
+                self.used_tools = True
                 self.open_calls.add(seen.call_id)
                 await self._event(EventType.TOOL_STARTED, **_call(seen), detail=seen.detail)
             case ToolEnded():
@@ -261,6 +265,15 @@ class TurnObserver:
         warning = RunWarning(code=code, message=message)
         if warning not in self.warnings:
             self.warnings = (*self.warnings, warning)
+
+
+def _of_turn(seen: UsageSeen, run: Run) -> Usage:
+    """What the turn has used so far, by model."""
+    usage = seen.usage.beyond(run.session_usage) if seen.whole_session else seen.usage
+    models = [each.of_model(name[:_MAX_NAME]) for name, each in seen.models.items()]
+    return replace(
+        usage, by_model=tuple(models[:_MAX_MODELS]) or (usage.of_model(seen.model and seen.model[:_MAX_NAME]),)
+    )
 
 
 def _call(seen: ToolStarted | ToolEnded) -> dict[str, Any]:

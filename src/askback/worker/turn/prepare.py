@@ -365,6 +365,8 @@ async def build_instructions(context: TurnContext, run: Run, package: SkillPacka
     given = await store.request(run.id) if declares_secrets(package) else RunRequest()
     secrets = texts_to_mask(run, package, given, interactions, {})
     match order.kind:
+        case TurnKind.REPAIR if order.continues:
+            return Instructions(prompt=prompts.CONTINUE_PROMPT, secrets=secrets)
         case TurnKind.REPAIR:
             repair = partial(prompts.repair_prompt, package, order.problems, run.mode)
             return Instructions(prompt=await _render(repair, slow), secrets=secrets)

@@ -247,7 +247,10 @@ def _invalid_utf8(player: Player, step: dict[str, Any]) -> None:
 
 
 @_fault("auth", "rate_limit", "unreachable", "api_error")
-def _fail(player: Player, step: dict[str, Any]) -> NoReturn:
+def _fail(player: Player, step: dict[str, Any]) -> None:
+    """Fail, unless the file `unless` exists."""
+    if "unless" in step and os.path.exists(player.text(step["unless"])):
+        return
     words = player.text(step.get("message", _WORDS[step["misbehave"]]))
     player.fail(words, exit_code=int(step.get("exit_code", 1)))
 

@@ -17,6 +17,18 @@ NOT EXISTS (
     )
 )
 
+-- name: usage_labels
+LATERAL jsonb_each_text(turn_usage.labels::jsonb)
+
+-- name: usage_has_labels
+NOT EXISTS (
+    SELECT 1 FROM jsonb_array_elements(:labels::jsonb) AS wanted
+    WHERE NOT EXISTS (
+        SELECT 1 FROM jsonb_each_text(turn_usage.labels::jsonb) AS had
+        WHERE had.key = wanted.value ->> 0 AND had.value = wanted.value ->> 1
+    )
+)
+
 -- The longest word finds the rows in an index of trigrams, if the database has one.
 -- name: mentions_words
 runs.searched LIKE :longest::text AND NOT EXISTS (
@@ -82,8 +94,9 @@ jobs.status = 'doing'
         WHERE runs.id = jobs.args ->> 'run' AND runs.epoch = (jobs.args ->> 'epoch')::bigint + 1 AND runs.worker IS NOT NULL
     )
 
+-- A queued run with a deadline is parked until then.
 -- name: has_no_job
-runs.state = 'queued'
+runs.state = 'queued' AND runs.deadline_at IS NULL
     AND NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS jobs
         WHERE jobs.args ->> 'run' = runs.id AND (jobs.args ->> 'epoch')::bigint = runs.epoch

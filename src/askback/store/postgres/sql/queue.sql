@@ -107,7 +107,7 @@ DELETE FROM procrastinate_jobs WHERE args ->> 'run' = :id
 DELETE FROM procrastinate_jobs WHERE id = :job RETURNING args ->> 'run', (args ->> 'epoch')::bigint
 
 -- name: still_queued
-SELECT doc FROM runs WHERE id = :id AND epoch = :epoch AND state = 'queued' FOR SHARE
+SELECT doc FROM runs WHERE id = :id AND epoch = :epoch AND state = 'queued' AND deadline_at IS NULL FOR SHARE
 
 -- name: fetched_by
 SELECT id, args ->> 'run' FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = :fetcher

@@ -25,6 +25,10 @@ DELETE FROM idempotency_keys WHERE run = ?
 -- name: forget_events
 DELETE FROM events WHERE run = ?
 
+-- What was used still counts.
+-- name: forget_usage
+UPDATE turn_usage SET run = NULL, labels = NULL WHERE run = ?
+
 -- name: forget_interactions
 DELETE FROM interactions WHERE run = ?
 

@@ -25,6 +25,19 @@ NOT EXISTS (
     )
 )
 
+-- The labels of a row of `turn_usage`, as `key` and `value`.
+-- name: usage_labels
+json_each(turn_usage.labels)
+
+-- name: usage_has_labels
+NOT EXISTS (
+    SELECT 1 FROM json_each(:labels) AS wanted
+    WHERE NOT EXISTS (
+        SELECT 1 FROM json_each(turn_usage.labels) AS had
+        WHERE had.key = wanted.value ->> 0 AND had.value = wanted.value ->> 1
+    )
+)
+
 -- The question of the row of `runs` contains all words of `:words`, a list as JSON.
 -- name: mentions_words
 mentions(runs.doc, :words)

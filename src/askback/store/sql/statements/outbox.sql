@@ -19,10 +19,10 @@ SET next_attempt_at = NULL, doc = NULL, last_error = 'this webhook is no longer 
 WHERE webhook = :number AND next_attempt_at IS NOT NULL
 
 -- name: insert_deliveries
-INSERT INTO deliveries (webhook, run, seq, old, new, at, doc, next_attempt_at)
-SELECT number, :run, :seq, :old, :new, :at, :doc, :at
+INSERT INTO deliveries (webhook, run, seq, reason, old, new, at, doc, next_attempt_at)
+SELECT number, :run, :seq, :reason, :old, :new, :at, :doc, :at
 FROM webhooks
-WHERE (run = :run OR (:shared AND run IS NULL))
+WHERE (run = :run OR (:shared AND run IS NULL)) AND (:reason = 'state' OR kind = 'standard')
     AND active AND (states IS NULL OR states LIKE '%,' || :new || ',%')
     AND (labels IS NULL OR {has_labels_of_webhook})
 

@@ -239,6 +239,13 @@ LIMIT :limit
 SELECT min((SELECT min(deadline_at) FROM runs WHERE owner = owners.value AND deadline_at IS NOT NULL))
 FROM json_each(:owners) AS owners
 
+-- Runs that are parked for a limit of this engine which is not over at `:at`, those that are parked the longest first.
+-- name: parked
+SELECT doc FROM runs INDEXED BY runs_parked
+WHERE state = 'queued' AND deadline_at > :at AND engine = :engine
+ORDER BY deadline_at DESC
+LIMIT 20
+
 -- name: expiring
 SELECT runs.doc
 FROM json_each(:owners) AS owners CROSS JOIN runs

@@ -81,3 +81,72 @@ SELECT count(*) FROM (
         AND runs.number = wanted.run {filters} AND {has_labels}
     LIMIT :most
 ) AS found
+
+-- Labels are empty once the run was deleted.
+-- name: add_usage
+INSERT INTO turn_usage
+    (run, day, engine, model, skill, creator, labels, turns, input_tokens, output_tokens, cached_tokens, reasoning_tokens,
+     cost_usd)
+VALUES
+    (:run, :day, :engine, :model, :skill, :creator, :labels, :turns, :input_tokens, :output_tokens, :cached_tokens,
+     :reasoning_tokens, :cost_usd)
+
+-- name: usage_total
+SELECT sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+
+-- name: usage_by_day
+SELECT day, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY day
+ORDER BY sum(input_tokens) DESC NULLS LAST, day
+LIMIT :limit
+
+-- name: usage_by_engine
+SELECT engine, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY engine
+ORDER BY sum(input_tokens) DESC NULLS LAST, engine
+LIMIT :limit
+
+-- name: usage_by_model
+SELECT model, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY model
+ORDER BY sum(input_tokens) DESC NULLS LAST, model
+LIMIT :limit
+
+-- name: usage_by_skill
+SELECT skill, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY skill
+ORDER BY sum(input_tokens) DESC NULLS LAST, skill
+LIMIT :limit
+
+-- name: usage_by_token
+SELECT creator, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage
+WHERE day BETWEEN :first AND :last AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY creator
+ORDER BY sum(input_tokens) DESC NULLS LAST, creator
+LIMIT :limit
+
+-- name: usage_by_label
+SELECT own.key || '=' || own.value, sum(turns), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens), sum(cost_usd),
+    sum(CASE WHEN cost_usd IS NOT NULL THEN turns END)
+FROM turn_usage CROSS JOIN {usage_labels} AS own
+WHERE day BETWEEN :first AND :last AND turn_usage.labels IS NOT NULL AND (:labels IS NULL OR {usage_has_labels})
+GROUP BY 1
+ORDER BY sum(input_tokens) DESC NULLS LAST, 1
+LIMIT :limit
