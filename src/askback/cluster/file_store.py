@@ -41,7 +41,10 @@ async def identify(store: Store, files: Files, address: Address) -> str:
     if found is None:
         await _refuse_emptied(store, files, address)
         if isinstance(address, Path):
-            await asyncio.to_thread(_make_folder, address)
+            try:
+                await asyncio.to_thread(make_private, address)
+            except OSError as error:
+                raise unavailable(str(address), error.strerror or "it cannot be created") from None
         found = await asyncio.to_thread(put_id, files, recorded.id)
     if found != recorded.id:
         raise _foreign(files.place, found)
@@ -101,13 +104,6 @@ def _foreign(place: str, found: str) -> WrongStore:
         " folder or prefix. If this database was restored from a backup, or replaces the other one, use it with:"
         f" askback files adopt; {_GUIDE}",
     )
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        make_private(folder)
-    except OSError as error:
-        raise unavailable(str(folder), error.strerror or "it cannot be created") from None
 
 
 # Reports. Nothing is created or changed.

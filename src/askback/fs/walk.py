@@ -242,11 +242,6 @@ class Folder:
         self.below.append((self.place(name), status))
 
 
-def _unless_gone(path: str, error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
 class Tree:
     """The folders of a tree by their paths below its top, which is open."""
 
@@ -277,12 +272,13 @@ class Tree:
         listed: os.stat_result | None = None,
         *,
         remember: bool = False,
-        failed: Callable[[str, OSError], None] = _unless_gone,
+        failed: Callable[[str, OSError], None] | None = None,
     ) -> Iterator[Folder]:
         """Every folder that was reached by `Folder.descend`, before its subfolders. Without recursion, at any depth.
 
         Each walk may find what the bounds of the tree allow.
-        `remember`: the folders can be opened later. `failed` is called for a folder that cannot be entered.
+        `remember`: the folders can be opened later. `failed` is called for a folder that cannot be entered. Without it, one that
+        was removed meanwhile is left out, and any other error is raised.
         """
         pending, count = [(path, listed or self.listed[path])], _Count(self._bounds)
         while pending:
@@ -292,7 +288,10 @@ class Tree:
             try:
                 folder = Folder(at, self.enter(at, status), count)
             except OSError as error:
-                failed(at, error)
+                if failed is not None:
+                    failed(at, error)
+                elif not isinstance(error, FileNotFoundError):
+                    raise
                 continue
             yield folder
             pending += reversed(folder.below)

@@ -110,41 +110,38 @@ class Links:
         """Create a link with this token. Blocks: call it in a thread."""
         link_id = secrets.token_hex(4)
         text = self._text(link, link_id)
-        stored = StoredLink(
-            id=link_id,
-            digest=_digest(text),
-            interaction_id=link.interaction_id,
-            token=token,
-            token_digest=token_digest,
-            created_at=self.clock(),
-            expires_at=link.expires_at,
-            recipient=link.holder or None,
-        )
         with self.stored(link.run_id).changing() as links:
-            self._make_room(links, link.interaction_id)
-            links[stored.digest] = stored
-        return text, stored
+            return text, self._add(
+                links, link, link_id, Creator(token=token, token_digest=token_digest), link.holder or None
+            )
 
     def make_for(self, link: Link, recipient: Recipient) -> str | None:
         """The link of this recipient to this question: the same for every call. None if it was revoked. Blocks."""
         fields = json.dumps([link.run_id, link.interaction_id, recipient.key]).encode()
         link_id = hmac.new(self.key, b"askback link of a recipient\0" + fields, hashlib.sha256).hexdigest()[:8]
-        text, creator = self._text(link, link_id), recipient.creator
+        text = self._text(link, link_id)
         with self.stored(link.run_id).changing() as links:
             if (stored := links.get(_digest(text))) is not None:
                 return None if stored.revoked else text
-            self._make_room(links, link.interaction_id)
-            links[_digest(text)] = StoredLink(
-                id=link_id,
-                digest=_digest(text),
-                interaction_id=link.interaction_id,
-                token=None if creator is None else creator.token,
-                token_digest="" if creator is None else creator.token_digest,
-                created_at=self.clock(),
-                expires_at=link.expires_at,
-                recipient=recipient.name,
-            )
+            self._add(links, link, link_id, recipient.creator, recipient.name)
         return text
+
+    def _add(
+        self, links: dict[str, StoredLink], link: Link, link_id: str, creator: Creator | None, recipient: str | None
+    ) -> StoredLink:
+        self._make_room(links, link.interaction_id)
+        digest = _digest(self._text(link, link_id))
+        links[digest] = StoredLink(
+            id=link_id,
+            digest=digest,
+            interaction_id=link.interaction_id,
+            token=None if creator is None else creator.token,
+            token_digest="" if creator is None else creator.token_digest,
+            created_at=self.clock(),
+            expires_at=link.expires_at,
+            recipient=recipient,
+        )
+        return links[digest]
 
     async def current(self, text: str, *, exactly: bool = False) -> None:
         """Wait until `read` knows what is stored of this link, without blocking."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from askback.core.errors import FieldCode, FieldProblem
@@ -116,18 +117,13 @@ def _takes_text(schema: Any, text: str) -> bool:
     if "const" in schema:
         return isinstance(schema["const"], str)
     if isinstance(schema.get("enum"), list):
-        return text in schema["enum"] or not _reads_as_one_of(text, schema["enum"])
+        with suppress(ValueError, RecursionError):
+            return text in schema["enum"] or json.loads(text) not in schema["enum"]
+        return True
     for word in ("anyOf", "oneOf"):
         if isinstance(schema.get(word), list):
             return any(_takes_text(branch, text) for branch in schema[word])
     return True
-
-
-def _reads_as_one_of(text: str, options: list[Json]) -> bool:
-    try:
-        return json.loads(text) in options
-    except (ValueError, RecursionError):
-        return False
 
 
 # Replies.

@@ -74,11 +74,9 @@ class StoreObserver(Protocol):
 
     def changed(self, before: Run | None, decision: Decision) -> None:
         """A run was stored, in the event loop. `before` is None for a new run."""
-        ...
 
     def committed(self, seconds: float) -> None:
         """A transaction was committed, in any thread."""
-        ...
 
 
 class Store(ABC):

@@ -40,11 +40,9 @@ class Turns(Protocol):
 
     def notify(self, changed: Mapping[str, Run | None]) -> bool:
         """Take changes of the store. Returns whether a run may have been queued."""
-        ...
 
     async def take(self, room: Room) -> Sequence[Ticket]:
         """The runs to try next, most important first; empty if there are none."""
-        ...
 
     def claimed(self, ticket: Ticket) -> None: ...
 
@@ -52,12 +50,9 @@ class Turns(Protocol):
 
     def put_back(self, ticket: Ticket) -> None:
         """Give back a run that was not tried, or of which it is not known whether it was claimed."""
-        ...
 
     async def tend(self, wake: Callable[[], None]) -> None:
         """Maintain the queue until canceled. `wake` asks the worker to look at the queue."""
-        ...
 
     async def close(self) -> None:
         """Finish what was given back. Never fails: what cannot be finished is found by the next program."""
-        ...

@@ -148,7 +148,9 @@ class Transactions:
         try:
             return self._link.use(lambda connection: self._transaction(connection, work))
         except _OutcomeUnknown as unknown:
-            last = self._server.retry_lost(lambda: self._link.use(self._last_committed))
+            # Waits until the transaction that was lost is over.
+            which = {"writer": self._writer}
+            last = self._server.retry_lost(lambda: self._link.use(lambda it: it.value(it.sql["last_committed"], which)))
             if last == unknown.number:
                 return unknown.result
             raise ConnectionLost(psycopg.OperationalError("the connection was lost before COMMIT")) from unknown
@@ -174,10 +176,6 @@ class Transactions:
             raise _OutcomeUnknown(result, number) from error
         self._measure(time.monotonic() - began)
         return result
-
-    def _last_committed(self, connection: PostgresConnection) -> int:
-        """The number of the last transaction that was committed. Waits until the one that was lost is over."""
-        return int(connection.value(connection.sql["last_committed"], {"writer": self._writer}))
 
     def _register(self, connection: PostgresConnection) -> None:
         """The row that `last_committed` waits for must be there before the first transaction."""

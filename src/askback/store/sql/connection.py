@@ -21,7 +21,6 @@ class Connection(Protocol):
     @property
     def sql(self) -> Mapping[str, str]:
         """All statements by name, in the dialect of the database."""
-        ...
 
     @property
     def queue(self) -> QueueWriter: ...
@@ -32,22 +31,18 @@ class Connection(Protocol):
 
     def fetch(self, sql: str, values: Values | None = None) -> list[Any]:
         """All rows."""
-        ...
 
     def fetch_page(self, sql: str, values: Values, *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
         """The first rows, at most `size` and with at most `max_bytes` in their last column, and whether more follow.
 
         The first row is always included, however large. The statement must select one row more than `size`.
         """
-        ...
 
     def value(self, sql: str, values: Values | None = None) -> Any:
         """The first column of the first row; None if there is no row."""
-        ...
 
     def exclude_others(self, what: str) -> None:
         """Wait for all other transactions that called this with the same text. They wait for this one until it ends."""
-        ...
 
 
 class QueueWriter(Protocol):
@@ -55,19 +50,15 @@ class QueueWriter(Protocol):
 
     def add(self, number: int, run: Run) -> None:
         """The run is queued from now on."""
-        ...
 
     def remove(self, number: int, before: Run, *, claimed: bool) -> None:
         """The run, which was queued before, was claimed, or is over."""
-        ...
 
     def hand_over(self, number: int, run: Run) -> None:
         """A queued run has another owner. Its position does not change."""
-        ...
 
     def forget(self, run_id: str) -> None:
         """The run is deleted."""
-        ...
 
 
 def first_rows(rows: Iterator[Any], *, size: int, max_bytes: int) -> tuple[list[Any], bool]:
