@@ -105,11 +105,16 @@ class Service:
     def __init__(
         self, *, submissions: Submissions, recovery: Recovery, deletion: Deletion, queue: QueueReasons
     ) -> None:
-        of = submissions
-        self.skills, self.engines, self.pools, self.secrets = of.library, of.engines, of.pools, of.secrets
-        self._workspaces, self._archives = of.workspaces, of.archives
-        self._owner, self._clock, self._new_id = of.owner, of.clock, of.new_id
-        self._drop_warm = of.continuation.drop_warm
+        self.skills = submissions.library
+        self.engines = submissions.engines
+        self.pools = submissions.pools
+        self.secrets = submissions.secrets
+        self._workspaces = submissions.workspaces
+        self._archives = submissions.archives
+        self._owner = submissions.owner
+        self._clock = submissions.clock
+        self._new_id = submissions.new_id
+        self._drop_warm = submissions.continuation.drop_warm
         self._recovery = recovery
         self._queue = queue
         self._history_reads = asyncio.Semaphore(HISTORY_READS)

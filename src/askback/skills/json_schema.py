@@ -170,15 +170,7 @@ def compile_schema(document: Json, where: str) -> Checker:
     problems = (
         _capped(scan(document, where).problems)
         or _draft_problems(document, where)
-        or _capped(
-            tuple(
-                problem_at(
-                    where, path, f"{target!r} points outside this document; put it under $defs and refer to #/$defs/…"
-                )
-                for path, target in _references(document, ())
-                if not target.startswith("#")
-            )
-        )
+        or _capped(_reference_problems(document, where))
     )
     if problems:
         raise SchemaInvalid(*problems)
@@ -225,6 +217,12 @@ def _draft_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
     if jsonschema_rs.meta.is_valid(document):
         return ()
     return Checker({}, _validator({"$schema": named, "$ref": draft})).problems(document, where)
+
+
+def _reference_problems(document: Json, where: str) -> tuple[FieldProblem, ...]:
+    advice = "points outside this document; put it under $defs and refer to #/$defs/…"
+    outside = [(path, target) for path, target in _references(document, ()) if not target.startswith("#")]
+    return tuple(problem_at(where, path, f"{target!r} {advice}") for path, target in outside)
 
 
 def _references(node: Any, path: tuple[str | int, ...]) -> list[tuple[tuple[str | int, ...], str]]:

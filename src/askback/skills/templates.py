@@ -123,11 +123,12 @@ def _written(value: Json, place: Path) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_VALUE_CHARS:
         return f"(the value of {'.'.join(place)} above)"
-    # What is unsafe, in JSON's own notation.
-    escaped = (f"\\u{ord(each):04x}" if ord(each) < 0x10000 else json.dumps(each)[1:-1] for each in text)
-    return "".join(
-        other if each in _UNSAFE or not each.isprintable() else each for each, other in zip(text, escaped, strict=True)
-    )
+    return "".join(_escaped(letter) if letter in _UNSAFE or not letter.isprintable() else letter for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    """The letter in JSON's own notation."""
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]
 
 
 # The summary of an input.
