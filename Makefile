@@ -17,6 +17,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 REAL := tests/real
 CLIS := $(REAL)/node_modules/.installed
+GROK := $(REAL)/grok/node_modules/.installed
+AGENTS := $(REAL)/acp/node_modules/.installed
 PEERS := tests/peers/node_modules/.installed
 FASTMCP := $(VENV)/fastmcp/.installed
 TYPESCRIPT := clients/typescript/node_modules/.installed
@@ -43,7 +45,7 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no network
 	@$(BIN)/askback demo $(ARGS)
 
-test: $(VENV)/.dev $(CLIS) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
+test: $(VENV)/.dev $(CLIS) $(GROK) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(MAKE) --no-print-directory -j 2 check .compiled
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m "not long" $(ARGS)
 
@@ -57,7 +59,7 @@ long: $(VENV)/.dev $(CLIS) $(PEERS) $(FASTMCP) $(TYPESCRIPT) $(SYSTEM) ## run th
 .compiled: $(VENV)/.dev
 	@$(BIN)/pytest --collect-only -qq >$(VENV)/collected.log 2>&1 || { cat $(VENV)/collected.log; exit 1; }
 
-engines: $(VENV)/.dev $(CLIS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
+engines: $(VENV)/.dev $(CLIS) $(GROK) $(AGENTS) $(PEERS) $(SYSTEM) ## run every test of the real engines, also those that `make test` leaves out
 	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 $(REAL) $(ARGS)
 
 postgres: $(VENV)/.dev $(SYSTEM) ## run the tests of the work, HTTP, the command line and crashes on PostgreSQL
@@ -182,6 +184,24 @@ $(CLIS): $(REAL)/package-lock.json
 		npm ci --silent --prefix $(REAL) && touch $@; \
 	else \
 		echo "no npm here: the tests with the real engines will be skipped"; \
+	fi
+
+# Programs that speak ACP. Grok is packed; unpacked once, it starts in a moment. Vibe is tested if ASKBACK_TEST_VIBE names it.
+
+$(GROK): $(REAL)/grok/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "set-up: installing Grok, which stands for the programs that speak ACP (about 200 MB)"; \
+		npm install --no-save --silent --prefix $(REAL)/grok && node $(REAL)/grok/unpack.cjs && touch $@; \
+	else \
+		echo "no npm here: the tests with Grok will be skipped"; \
+	fi
+
+$(AGENTS): $(REAL)/acp/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "set-up: installing the programs that speak ACP (about 700 MB)"; \
+		npm install --no-save --silent --prefix $(REAL)/acp && touch $@; \
+	else \
+		echo "no npm here: the tests with the programs that speak ACP will be skipped"; \
 	fi
 
 # Other people's clients and test suites of MCP and ACP. `npm ci` refuses a lock without the packages of other platforms.

@@ -99,6 +99,7 @@ _SHELLS: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
     "run_shell_command": lambda command: {"command": command, "is_background": False},
     "Bash": lambda command: {"command": command},
     "bash": lambda command: {"command": command, "description": "a command of the script"},
+    "run_terminal_command": lambda command: {"command": command, "description": "a command of the script"},
 }
 
 

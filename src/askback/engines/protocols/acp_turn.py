@@ -183,6 +183,8 @@ _WORD = re.compile(r"\w+", re.ASCII)
 @dataclass(slots=True, kw_only=True)
 class _Call:
     name: str
+    detail: str = ""
+    """As an earlier update had it: the last one often lacks the input."""
     started: bool = False
     ended: bool = False
 
@@ -202,11 +204,12 @@ class Tools:
             self._calls.put(call_id, call)
         # Some programs first send an empty input, and the real one in an update.
         unknown = update.get("rawInput") == {} and status not in ("completed", "failed")
+        call.detail = _detail(update, call.name) or call.detail
         if status == "pending" or call.ended or unknown:
             return
         if not call.started:
             call.started = True
-            yield ToolStarted(call_id=call_id, name=call.name, detail=_detail(update, call.name))
+            yield ToolStarted(call_id=call_id, name=call.name, detail=call.detail)
         if status in ("completed", "failed"):
             call.ended = True
             exit_code = object_at(update, "rawOutput", "metadata").get("exit")
