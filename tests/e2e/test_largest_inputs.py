@@ -136,10 +136,13 @@ def fields(count: int) -> bytes:
     "content",
     [
         fields(150_000),
-        b'{"skill": "open", "options": ' + fields(190_000) + b"}",
+        pytest.param(b'{"skill": "open", "options": ' + fields(190_000) + b"}", marks=pytest.mark.long),
         b'{"skill": "open", "input": ' + fields(190_000) + b"}",
-        b'{"skill": "open", "webhooks": [{"url": "x", "states": [' + b'"x",' * 190_000 + b'"x"]}]}',
-        b'{"skill": "open", "webhooks": [' + fields(190_000) + b"]}",
+        pytest.param(
+            b'{"skill": "open", "webhooks": [{"url": "x", "states": [' + b'"x",' * 190_000 + b'"x"]}]}',
+            marks=pytest.mark.long,
+        ),
+        pytest.param(b'{"skill": "open", "webhooks": [' + fields(190_000) + b"]}", marks=pytest.mark.long),
         b'{"skill": "open", "' + b"x" * (16 * MB) + b'": 1}',
         run_with(b"[" + b",".join([b"9" * 4000] * 7000) + b"]"),
         run_with(b"9" * (30 * MB)),

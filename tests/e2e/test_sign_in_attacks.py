@@ -194,7 +194,9 @@ for engine, (file, *_) in FILES.items():
     }
 
 PLACES = [
-    *((engine, sandbox) for engine in ("iflow", "opencode") for sandbox in ("on", "auto", "off")),
+    *(("opencode", sandbox) for sandbox in ("on", "off")),
+    *(pytest.param("iflow", sandbox, marks=pytest.mark.long) for sandbox in ("on", "auto", "off")),
+    pytest.param("opencode", "auto", marks=pytest.mark.long),
     *((engine, "on") for engine in ("codex", "claude", "gemini", "qwen")),
 ]
 CRASHED, CRASHES = "-crashed", "os._exit(3)"
