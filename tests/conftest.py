@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from contract_book import open_book
 from support import machines, postgres
+from support.data_folder import World
 from support.machines import Fleet
 from support.object_store import CREDENTIALS, Bucket, S3Server
 from support.postgres import databases
@@ -64,6 +65,21 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buc
     made = s3_server.make_bucket()
     yield made
     made.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A data folder of the test's own, without skills."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """The address of an empty PostgreSQL database."""
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    with databases.chosen(True):
+        yield databases.make(tmp_path)
 
 
 @pytest.fixture

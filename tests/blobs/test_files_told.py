@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,11 +17,6 @@ from support.server import Server
 def _doctor(world: World, files: str) -> tuple[Ran, dict[str, Any]]:
     ran = askback(world, "doctor", "--json", env={"ASKBACK_FILES": files, **CREDENTIALS})
     return ran, next(each for each in ran.json["findings"] if each["what"] == "files")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def test_doctor_says_whether_files_can_be_stored(world: World, bucket: Bucket) -> None:

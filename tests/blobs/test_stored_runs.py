@@ -28,11 +28,6 @@ FILE = {"type": "object", "required": ["plan"], "properties": {"plan": {"type": 
 FINISH_RED = {"finish": {"colour": "red"}}
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def test_an_upload_is_used_without_the_machine_that_took_it(world: World) -> None:
     world.skill([FINISH_RED], name="reading", schemas={"input": FILE})
     stored = world.folder / "stored"

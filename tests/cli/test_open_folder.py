@@ -16,11 +16,6 @@ from support.server import Server
 HOSTILE = "a\x9b31mred\x85\u202eevil\u2066x\u200b\ufeff\x7f"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

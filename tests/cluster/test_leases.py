@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from askback.cluster.instances import Instances, boottime
 from askback.core.errors import Unavailable
 from askback.core.instances import InstanceFacts, InstanceKind
 from askback.process.tree import boot_id
-from support import postgres
 from support.data_folder import run_async
 from support.postgres import databases
 from support.postgres_proxy import PostgresProxy
@@ -27,14 +26,6 @@ KILLED = (
     "import sys; from pathlib import Path; from askback.process.locks import InstanceLocks\n"
     "print(InstanceLocks(Path(sys.argv[1])).register()[0], flush=True); sys.stdin.read()"
 )
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    if (reason := postgres.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 @asynccontextmanager

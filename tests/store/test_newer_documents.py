@@ -35,7 +35,6 @@ from askback.store.sql import rows
 from askback.workspace.run_objects import _Input
 from askback.workspace.turn_artifacts import _List
 from askback.workspace.uploads import _About
-from support import postgres
 from support.postgres import databases
 
 RECORDS: tuple[type[Any], ...] = (
@@ -126,14 +125,6 @@ def test_codes_and_types_of_a_newer_version_are_read_and_written_as_they_are() -
     assert (event.type, event.type.known, EventType.USAGE.known) == ("turn.paused", False, True)
     with pytest.raises(msgspec.ValidationError):
         rows.load_run(doc.replace('"queued"', '"paused"', 1))
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    if (reason := postgres.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 @pytest.mark.contract("M-10")

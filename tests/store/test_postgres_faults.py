@@ -35,12 +35,6 @@ def _needs_postgres() -> None:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
-
-
-@pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
     """A server that writes to disk before it acknowledges, for this test alone."""
     server = PostgresServer(durable=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -18,7 +17,7 @@ from askback.core.runs import Run
 from askback.store.base import Store
 from askback.store.pages import UNKNOWN_RUN, IdempotencyKey, RunFilter
 from support import postgres
-from support.postgres import PostgresServer, databases
+from support.postgres import PostgresServer
 from support.postgres_proxy import PostgresProxy
 
 T = TypeVar("T")
@@ -33,12 +32,6 @@ STATEMENTS = 20
 def _needs_postgres() -> None:
     if (reason := postgres.missing()) is not None:
         pytest.skip(reason)
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 @pytest.fixture(scope="module")

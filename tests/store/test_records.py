@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,14 +43,6 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Recor
     from askback.store.postgres import open_records
 
     return lambda: open_records(address)
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    if (reason := postgres.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 def now() -> datetime:

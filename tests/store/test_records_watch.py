@@ -16,8 +16,6 @@ import pytest
 from askback.access.tokens import Tokens
 from askback.core.access import AccessScope
 from askback.store.postgres import records as watched
-from support import postgres
-from support.postgres import databases
 
 _HAMMER_SEC = 4.0
 
@@ -25,14 +23,6 @@ _HAMMER_SEC = 4.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     digest: str
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    if (reason := postgres.missing()) is not None:
-        pytest.skip(reason)
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 @pytest.fixture

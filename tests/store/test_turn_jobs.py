@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +20,7 @@ from askback.store.sql.connection import Connection
 from askback.store.sql.writes import ApplyDecision, Change, CreateRun
 from askback.store.turns import Room, Ticket, Turns
 from support import postgres
-from support.postgres import PostgresServer, databases
+from support.postgres import PostgresServer
 from support.postgres_proxy import PostgresProxy
 
 if TYPE_CHECKING:
@@ -35,12 +34,6 @@ ROOM = Room(total=9, engines={"scripted": 9})
 def _needs_postgres() -> None:
     if (reason := postgres.missing()) is not None:
         pytest.skip(reason)
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    with databases.chosen(True):
-        yield databases.make(tmp_path)
 
 
 @asynccontextmanager

@@ -28,11 +28,6 @@ BUSY = {"tool": {"name": "shell", "ends": False}}
 """Another tool at work: a call beside it is not held."""
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def tool_results(world: World, run: Run) -> list[tuple[bool, str]]:
     """What the tool told the model, by the engine's own session."""
     (session,) = world.sessions(run.id)

@@ -35,11 +35,6 @@ def settings(first: str = "warm_sec = 600", ask_tool: str = "ask_tool = true") -
     return f"{first}\n[warm]\n{room}\n[engines.scripted]\n{ask_tool}\n"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def told(world: World, run: Run) -> tuple[list[str], list[str]]:
     """The prompts and the results of the tool in the engine's one session, in order."""
     (session,) = world.sessions(run.id)

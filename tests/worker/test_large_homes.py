@@ -26,11 +26,6 @@ FILES = 3_000
 BEGUN = 30
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
 def fill(home: Path) -> None:
     (home / "many").mkdir(parents=True)
     for number in range(FILES):
