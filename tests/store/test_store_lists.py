@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from lives import (
@@ -31,7 +32,8 @@ from askback.core.runs import SHARED, Run, RunOptions, RunState
 from askback.core.signals import Adopted, CancelRequested, Replied, TurnLost
 from askback.store.base import Store, move
 from askback.store.pages import InboxCount, InboxFilter, Page, RunFilter
-from askback.store.sql.rows import mentions, words_of
+from askback.store.sql.rows import mentions, stored, words_of
+from support.specimens import waiting_run
 
 
 def ids(runs: Sequence[Run] | Page[Run]) -> list[str]:
@@ -192,8 +194,11 @@ def test_questions_are_filtered_and_counted_by_skill_engine_and_words(open_store
 
 
 def test_words_are_found_in_the_prompt_and_in_the_texts_of_the_context() -> None:
-    asked = {"prompt": "Pay the invoice?", "context": {"amount": 240, "notes": ["above the Order", None]}}
-    doc = json.dumps({"skill": {"id": "office"}, "summary": None, "pending_interaction": asked})
+    run = waiting_run()
+    assert run.pending_interaction is not None
+    context: Any = {"amount": 240, "notes": ["above the Order", None]}
+    asked = replace(run.pending_interaction, prompt="Pay the invoice?", context=context)
+    _, doc = stored(run.evolve(skill=replace(run.skill, id="office"), summary=None, pending_interaction=asked))
     for text, expected in (
         ("INVOICE", 1),
         ("240 order", 1),

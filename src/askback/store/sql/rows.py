@@ -254,10 +254,11 @@ def words_of(text: str) -> str | None:
 
 
 def word_values(text: str) -> Columns:
-    """The words of a search, and the longest of them as a pattern."""
+    """The words of a search, and the longest of them as patterns."""
     words = words_of(text)
-    longest = max(json.loads(words or '[""]'), key=len)
-    return {"words": words, "longest": f"%{longest.translate(_LITERAL)}%"}
+    longest = sorted(json.loads(words or "[]"), key=len, reverse=True)
+    patterns = [f"%{word.translate(_LITERAL)}%" for word in longest] + 3 * ["%"]
+    return {"words": words, "longest": patterns[0], "second": patterns[1], "third": patterns[2]}
 
 
 def searched_text(run: Run) -> str | None:

@@ -29,9 +29,9 @@ NOT EXISTS (
     )
 )
 
--- The longest word finds the rows in an index of trigrams, if the database has one.
+-- The longest words find the rows in an index of trigrams, if the database has one.
 -- name: mentions_words
-runs.searched LIKE :longest::text AND NOT EXISTS (
+runs.searched LIKE :longest::text AND runs.searched LIKE :second::text AND runs.searched LIKE :third::text AND NOT EXISTS (
     SELECT 1 FROM jsonb_array_elements_text(:words::jsonb) AS word
     WHERE strpos(runs.searched, word.value) = 0
 )
