@@ -451,3 +451,37 @@ def test_a_rebuilt_session_has_the_same_policies(world: World) -> None:
             assert (kind_of(again), made(world, again)) == ("approval", 0)
 
     run_async(main)
+
+
+@pytest.mark.contract("G-1")
+@pytest.mark.parametrize("path", ["~/x", "../x", "/etc/passwd", "out/passwd"])
+def test_a_file_outside_of_the_folder_is_not_taken_for_one_inside(world: World, path: str) -> None:
+    read = {"tool": {"name": "read", "input": {"path": path}, "append": "artifacts/pushed"}}
+    skill = world.skill([{"touch": "ready"}, {"wait_for": "go"}, read, SAY])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await submit(app, skill, permissions="careful")
+            work = world.data_dir / "runs" / run.id / "work"
+            while not (work / "ready").exists():
+                await asyncio.sleep(0.01)
+            (work / "out").symlink_to("/etc")
+            (work / "go").touch()
+            run = await waiting(app, run.id)
+            assert (kind_of(run), made(world, run)) == ("approval", 0)
+
+    run_async(main)
+
+
+@pytest.mark.parametrize(("answer", "times"), [("Approve once", 1), ("APPROVE", 1), ("approved?", 0), ("yes", 0)])
+def test_only_an_offered_approval_approves(world: World, answer: str, times: int) -> None:
+    skill = world.skill([PUSH, SAY], [PUSH, {"finish": {"colour": "blue"}}])
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await asked(app, skill)
+            await app.service.reply(run.id, answer)
+            run = await over(app, run.id)
+        assert made(world, run) == times
+
+    run_async(main)

@@ -64,11 +64,12 @@ def read_answer(closed: Interaction) -> tuple[str, str]:
     response = closed.response
     if closed.answered_by is not AnsweredBy.USER:
         return DENY, "Nobody has approved the call in time."
-    labels = {str(option["label"]): str(option["value"]) for option in closed.options if isinstance(option, Mapping)}
+    offered = [option for option in closed.options if isinstance(option, Mapping)]
     text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
-    choice = labels.get(text.strip(), text.strip())
-    if choice in (APPROVE, APPROVE_SIMILAR) and choice in labels.values():
-        return choice, ""
+    for option in offered:
+        names = (str(option["label"]).lower(), option["value"])
+        if text.strip().lower() in names and option["value"] in (APPROVE, APPROVE_SIMILAR):
+            return str(option["value"]), ""
     reason = re.sub(r"^deny\b[\s:,]*", "", text.strip(), flags=re.IGNORECASE)
     return DENY, reason[:_MAX_REASON] or "The user has denied the call."
 

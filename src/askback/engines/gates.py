@@ -30,6 +30,8 @@ class Tool:
     path: str = ""
     default_path: str = ""
     """The path of a call that has none."""
+    pattern: str = ""
+    """A pattern of files, which may name other folders than the path."""
     url: str = ""
     content: str = ""
     """The whole new content of the file."""
@@ -52,6 +54,16 @@ class HookCall:
     def text(self, name: str) -> str | None:
         value = self.input.get(name) if name else None
         return value if isinstance(value, str) else None
+
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        """The files that the call names, as it names them. None: which files these are is not sure."""
+        path, pattern = self.text(self.does.path) or self.does.default_path, self.text(self.does.pattern) or ""
+        if not path:
+            return ()
+        # Engines know shorthands such as `~`.
+        unsure = path.startswith("~") or pattern.startswith(("/", "~")) or ".." in pattern
+        return (None if unsure else path,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ DEFERS = "defers"
 """A hook can have a call made later: the program ends, and makes the call when its session is resumed."""
 _DEFERS_SINCE = (2, 1, 325)
 _MCP_FILE = ".claude/askback-mcp.json"
-_UNGATED = (_SKIPPING, "--allow-dangerously-skip-permissions", "--permission-mode=bypassPermissions")
+_UNGATED = (_SKIPPING, "--allow-dangerously-skip-permissions")
 """Options of the settings that would let a call run of which the gate says nothing."""
 _GATE_HOOKS = ("SessionStart", "UserPromptSubmit", "PreToolUse")
 _TOOLS = {
@@ -64,8 +64,8 @@ _TOOLS = {
     "MultiEdit": Tool(kind=ToolClass.EDIT, path="file_path"),
     "NotebookEdit": Tool(kind=ToolClass.EDIT, path="notebook_path"),
     # Without a path they search the working directory.
-    "Glob": Tool(kind=ToolClass.READ, path="path", default_path="."),
-    "Grep": Tool(kind=ToolClass.READ, path="path", default_path="."),
+    "Glob": Tool(kind=ToolClass.READ, path="path", default_path=".", pattern="pattern"),
+    "Grep": Tool(kind=ToolClass.READ, path="path", default_path=".", pattern="glob"),
     "LS": Tool(kind=ToolClass.READ, path="path", default_path="."),
     "WebFetch": Tool(kind=ToolClass.FETCH, url="url"),
     "WebSearch": Tool(kind=ToolClass.FETCH),
@@ -208,7 +208,7 @@ def _hooks(turn: Turn) -> dict[str, Any]:
 
 
 def _argv(turn: Turn, *options: str, settings: Mapping[str, Any] = _KEEPING_SESSIONS) -> list[str]:
-    argv = [*turn.command, *_FORM, *(_GATED if turn.gate else (_SKIPPING,)), *options]
+    argv = [*turn.command, *_FORM, *(() if turn.gate else (_SKIPPING,)), *options]
     if SETTINGS in turn.probe.features:
         argv.append(f"--settings={json.dumps(settings, separators=(',', ':'))}")
     if turn.ask_tool:
@@ -217,7 +217,10 @@ def _argv(turn: Turn, *options: str, settings: Mapping[str, Any] = _KEEPING_SESS
         argv.append(f"--model={turn.model}")
     if turn.effort:
         argv.append(f"--effort={turn.effort}")
-    return [*argv, *(each for each in turn.extra_args if not turn.gate or each not in _UNGATED)]
+    if turn.gate:
+        # Of two options with the same name, the last one counts.
+        return [*argv, *(each for each in turn.extra_args if each not in _UNGATED), *_GATED]
+    return [*argv, *turn.extra_args]
 
 
 def _mcp_file(turn: Turn) -> dict[str, bytes]:

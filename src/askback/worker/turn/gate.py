@@ -225,14 +225,11 @@ class Gate:
 
     def _call(self, hooked: HookCall) -> ToolCall:
         does = hooked.does
-        path = hooked.text(does.path) or does.default_path or None
-        uses: tuple[PathUse, ...] = ()
-        file_digest = None
-        if path is not None:
-            real = os.path.realpath(Path(hooked.cwd) / path)
-            uses = (PathUse(path=real, writes=does.kind is ToolClass.EDIT),)
-            content = self._content(real) if does.kind is ToolClass.EDIT else None
-            file_digest = None if content is None else hashlib.sha256(content).hexdigest()
+        writes = does.kind is ToolClass.EDIT
+        real = [None if path is None else os.path.realpath(Path(hooked.cwd) / path) for path in hooked.paths]
+        uses = tuple(PathUse(path=path, writes=writes) for path in real)
+        content = self._content(real[0]) if writes and real and real[0] is not None else None
+        file_digest = None if content is None else hashlib.sha256(content).hexdigest()
         url = hooked.text(does.url)
         return ToolCall(
             tool=hooked.tool,
