@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from askback.app import App
 from askback.core.actors import Caller, Channel
 from askback.core.errors import Conflict, ErrorCode, Forbidden, Invalid, WarningCode
 from askback.core.runs import Origin, Run, RunState
+from askback.engines import registry
 from askback.store.pages import AuditFilter
 from support.data_folder import ASK, FINISH, World, over, run_async, submit, waiting
 
@@ -483,5 +485,30 @@ def test_only_an_offered_approval_approves(world: World, answer: str, times: int
             await app.service.reply(run.id, answer)
             run = await over(app, run.id)
         assert made(world, run) == times
+
+    run_async(main)
+
+
+@pytest.mark.contract("G-4")
+def test_a_version_without_a_gate_does_not_continue_a_run_with_permissions(world: World) -> None:
+    skill = world.skill([PUSH, SAY], [{"tool": {**PUSH["tool"], "ungated": True}}, {"finish": {"colour": "blue"}}])
+    older = world.folder / "older"
+    program = " ".join(map(shlex.quote, registry.get("scripted").default_command))
+    older.write_text(
+        f'#!/bin/sh\n[ "$1" = --help ] && {program} --help | grep -v -- --gate && exit\nexec {program} "$@"\n'
+    )
+    older.chmod(0o755)
+
+    async def main() -> None:
+        async with world.working() as app:
+            run = await asked(app, skill)
+        async with world.working(f'[engines.scripted]\ncommand = ["{older}"]\n') as app:
+            with pytest.raises(Invalid, match="no gate"):
+                await submit(app, skill, permissions=ASK_PUSH)
+            await app.service.reply(run.id, "approve")
+            run = await over(app, run.id)
+            assert run.error is not None
+            assert run.error.code is ErrorCode.PERMISSION_GATE_FAILED
+        assert made(world, run) == 0
 
     run_async(main)

@@ -325,11 +325,16 @@ async def open_ask_tool(turn: Turn, workspace: Workspace, gate: Gate | None = No
 
 
 def _gate(context: TurnContext, run: Run, prepared: PreparedTurn) -> Gate | None:
+    """The gate of a run with permissions. Raises `CannotStart`."""
     if run.permissions is None:
         return None
-    parks = prepared.engine.gate(prepared.turn.probe) is GateKind.PARK
+    kind = prepared.engine.gate(prepared.turn.probe)
+    if kind is GateKind.NONE:
+        # The program may be another version than the one for which the run was accepted.
+        message = f"engine '{run.engine}' has no gate for calls of tools in the version that is installed here"
+        raise CannotStart(engine_failure(ErrorCode.PERMISSION_GATE_FAILED, message))
     root = prepared.workspace.engine_cwd(run.workdir)
-    return Gate(run, prepared.engine, store=context.store, clock=context.clock, root=root, parks=parks)
+    return Gate(run, prepared.engine, store=context.store, clock=context.clock, root=root, parks=kind is GateKind.PARK)
 
 
 def conversation_of(prepared: PreparedTurn) -> Conversation | None:
