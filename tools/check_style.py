@@ -36,6 +36,7 @@ CHECKED = (
     "src/askback/**/*.js",
     "src/askback/**/*.sql",
     "src/askback/web/translations/en/*.json",
+    "src/askback/notifications/channels/telegram/translations/en.json",
     "src/askback/web/templates/*.html",
 )
 """What is checked, as patterns of `Path.glob`."""

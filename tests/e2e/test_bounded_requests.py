@@ -250,7 +250,7 @@ def test_every_route_and_page_with_the_longest_parameters_holds_up_nobody(
             assert size < MAX_PAGE_BYTES, (method, target[:100], size)
 
     every = list(requests(finished))
-    assert query_names("askback.web.people") >= {"actor", "action", "run_id", "cursor"}
+    assert query_names("askback.web.pages") >= {"actor", "action", "run_id", "cursor"}
     assert len(every) > 300
     holds(server, [lambda m=m, t=t: work(m, t) for m, t in every])  # type: ignore[misc]
 

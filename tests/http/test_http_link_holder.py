@@ -20,6 +20,7 @@ from askback.http import app as http_app
 from askback.runs.links import Links
 from askback.web import app as site
 from askback.web import pages
+from askback.web.page_context import PageContext
 from support.api import (
     PATIENCE_SEC,
     calling,
@@ -264,13 +265,16 @@ def test_some_days_after_the_close_a_link_tells_nothing(own_world: World) -> Non
             assert link is not None
             await app.service.reply(run.id, "blue", "colour")
             for days, status in ((6, 200), (7, 401)):
-                later = site.Pages(
-                    app.service, lambda days=days: app.clock() + timedelta(days=days), no_health, app.store
+                later = PageContext(
+                    service=app.service,
+                    clock=lambda days=days: app.clock() + timedelta(days=days),
+                    health=no_health,
+                    audit=app.store,
                 )
                 grant = Grant(name="link", scopes=frozenset(), link=link)
                 scope = {"type": "http", "method": "GET", "path": "/answers/x", "headers": [], "query_string": b""}
                 request = Request(scope | {"path_params": {"link": "x"}, "grant": grant})
-                shown = await pages.answer(later._context, request)
+                shown = await pages.answer(later, request)
                 await shown(scope, request.receive, discard)
                 assert (shown.status_code, b"blue" in shown.body) == (status, status == 200)
                 assert (b"<h1>This link does not work" in shown.body) == (status == 401)

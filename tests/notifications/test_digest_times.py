@@ -104,8 +104,8 @@ def test_no_digest_is_claimed_twice_whatever_the_clock_does(
             now += jump
             claim = ledgers[place % 2].claim("channel", times.latest(now), now)
             if claim is not None:
-                assert claim.due_at <= now <= claim.due_at + LATEST
-                claimed.append(claim.due_at)
+                assert claim.last_at <= now <= claim.last_at + LATEST
+                claimed.append(claim.last_at)
         assert len(set(claimed)) == len(claimed)
         assert all(start < due for due in claimed)
 
@@ -158,13 +158,13 @@ def test_a_failed_digest_is_due_again_until_the_next_one(tmp_path: Path) -> None
     assert kept.claim("channel", NINE, NINE + HOUR / 2) is None
     second = ledger(tmp_path).claim("channel", NINE, NINE + HOUR)
     assert second is not None
-    assert (second.due_at, second.attempts) == (NINE, 2)
+    assert (second.last_at, second.attempts) == (NINE, 2)
     assert not kept.failed(first, NINE + 2 * HOUR), "another attempt has been claimed since"
     assert not kept.failed(second, NINE + LATEST + HOUR), "too late"
     assert kept.failed(second, NINE + 2 * HOUR)
     later = kept.claim("channel", NINE + 2 * HOUR, NINE + 2 * HOUR)
     assert later is not None
-    assert (later.due_at, later.attempts) == (NINE + 2 * HOUR, 1)
+    assert (later.last_at, later.attempts) == (NINE + 2 * HOUR, 1)
     assert kept.claim("channel", NINE + 2 * HOUR, NINE + 3 * HOUR) is None
 
 

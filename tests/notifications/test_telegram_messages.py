@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from askback.core.actors import ASKBACK, Actor, Channel
 from askback.core.interactions import FormField, Interaction, InteractionOutcome
 from askback.core.runs import Run
-from askback.notifications.channels.telegram.answering import Chat, People, Strangers
+from askback.notifications.channels.telegram.answering import Chat, Strangers, people_of
 from askback.notifications.channels.telegram.messages import (
     ButtonKey,
     cut_units,
@@ -24,7 +24,7 @@ from askback.notifications.channels.telegram.messages import (
     units,
     with_link_as_text,
 )
-from askback.notifications.channels.telegram.texts import CHINESE, ENGLISH, Texts
+from askback.notifications.channels.telegram.texts import Texts, texts_in
 from store.lives import new_run
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -41,9 +41,11 @@ def run(**changes: Any) -> Run:
 
 
 def test_both_languages_say_the_same_things() -> None:
-    assert list(ENGLISH) == list(CHINESE)
-    for key, text in ENGLISH.items():
-        names = [{name for _, name, _, _ in string.Formatter().parse(each) if name} for each in (text, CHINESE[key])]
+    assert list(texts_in("en")) == list(texts_in("zh"))
+    for key, text in texts_in("en").items():
+        names = [
+            {name for _, name, _, _ in string.Formatter().parse(each) if name} for each in (text, texts_in("zh")[key])
+        ]
         assert names[0] == names[1], key
 
 
@@ -149,7 +151,5 @@ def test_a_stranger_gets_one_response_per_hour() -> None:
 
 
 def test_a_group_may_not_answer() -> None:
-    people = People([Chat(id=5, name="anna"), Chat(id=-5, name="team")])
-    assert people.person(5) == Chat(id=5, name="anna")
-    assert people.person(-5) is None
-    assert people.person(6) is None
+    people = people_of([Chat(id=5, name="anna"), Chat(id=-5, name="team")])
+    assert people == {5: Chat(id=5, name="anna")}

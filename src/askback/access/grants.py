@@ -11,14 +11,12 @@ from typing import Generic, Protocol, TypeVar
 from askback.core.access import AccessScope
 from askback.core.errors import NotFound, RefusalCode
 from askback.core.permissions import Policy
-from askback.fs.records import Collection
+from askback.fs.records import Collection, Records
 from askback.runs.links import Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The identity and the rights of a caller."""
-
     name: str
     scopes: frozenset[AccessScope]
     token_digest: str = ""
@@ -36,7 +34,6 @@ class Grant:
         return self.name if self.link is None else f"link {self.link.run_id} {self.link.id}"
 
     def allows(self, *scopes: AccessScope) -> bool:
-        """Whether it has one of these scopes."""
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 
 
@@ -54,7 +51,6 @@ class Record(Protocol):
     @property
     def id(self) -> str:
         """Public; grants no access."""
-        ...
 
     @property
     def digest(self) -> str: ...
@@ -78,11 +74,11 @@ class Issued(Generic[R]):
 
     noun: str
     missing: RefusalCode
+    collection: str
+    record: type[R]
 
-    def __init__(
-        self, stored: Collection[R], clock: Callable[[], datetime], holder: Callable[[str], Grant | None]
-    ) -> None:
-        self._stored = stored
+    def __init__(self, records: Records, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
+        self._stored: Collection[R] = records.collection(self.collection, self.record)
         self._clock = clock
         self._holder = holder
 

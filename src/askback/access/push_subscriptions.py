@@ -35,8 +35,6 @@ _ID_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A stored subscription."""
-
     digest: str
     """Of the endpoint, which is a secret of the browser and its push service."""
     endpoint: str = field(repr=False)
@@ -66,9 +64,8 @@ class Subscription:
 
 
 class Subscriptions(Issued[Subscription]):
-    """The stored subscriptions."""
-
     noun, missing = "subscription", RefusalCode.SUBSCRIPTION_NOT_FOUND
+    collection, record = "push-subscriptions", Subscription
 
     def __init__(
         self,
@@ -78,7 +75,7 @@ class Subscriptions(Issued[Subscription]):
         holder: Callable[[str], Grant | None],
         is_session: Callable[[str], bool],
     ) -> None:
-        super().__init__(records.collection("push-subscriptions", Subscription), clock, holder)
+        super().__init__(records, clock, holder)
         self._is_session = is_session
 
     def of(self, token_digest: str) -> list[Subscription]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from askback.access.grants import Grant, Issued, digest
-from askback.access.tokens import flush_periodically
 from askback.background.outages import OUTAGES
 from askback.core.errors import Conflict, RefusalCode, Unavailable
 from askback.fs.records import Records
@@ -53,8 +52,6 @@ DEVICE = Lifetime(idle=timedelta(days=90), max_age=timedelta(days=365))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A stored session."""
-
     id: str
     """Public; grants no access."""
     digest: str
@@ -81,8 +78,6 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """A session that was just created."""
-
     id: str
     secret: str
     displaced: tuple[str, ...]
@@ -93,6 +88,7 @@ class Sessions(Issued[Session]):
     """The sessions. A running server sees a change in a file at its next request, one in a database within seconds."""
 
     noun, missing = "session", RefusalCode.SESSION_NOT_FOUND
+    collection, record = "sessions", Session
 
     def __init__(
         self,
@@ -101,7 +97,7 @@ class Sessions(Issued[Session]):
         holder: Callable[[str], Grant | None],
         device: Lifetime = DEVICE,
     ) -> None:
-        super().__init__(records.collection("sessions", Session), clock, holder)
+        super().__init__(records, clock, holder)
         self.device = device
         """How long the session of an invited device lasts."""
         self._seen: dict[str, datetime] = {}
@@ -160,10 +156,6 @@ class Sessions(Issued[Session]):
             sessions[made.digest] = made
         return NewSession(id=made.id, secret=text, displaced=displaced)
 
-    async def watch(self) -> None:
-        """Periodically write when sessions were used."""
-        await flush_periodically(self.flush, "the use of browser sessions")
-
     def flush(self) -> None:
         if self._seen:
             with self._stored.changing() as sessions:
@@ -201,8 +193,6 @@ MAX_INVITATIONS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """A stored invitation that was not used yet."""
-
     id: str
     """Public; grants no access."""
     digest: str
@@ -216,9 +206,7 @@ class Invitations(Issued[Invitation]):
     """The unused invitations. Each ends when it is used, revoked or expired, or with its token."""
 
     noun, missing = "unused invitation", RefusalCode.INVITATION_NOT_FOUND
-
-    def __init__(self, records: Records, clock: Callable[[], datetime], holder: Callable[[str], Grant | None]) -> None:
-        super().__init__(records.collection("invitations", Invitation), clock, holder)
+    collection, record = "invitations", Invitation
 
     def make(self, *, token: str, token_digest: str, lasts: timedelta) -> tuple[str, Invitation]:
         """Create an invitation; its text is only available here. Blocks: call it in a thread."""

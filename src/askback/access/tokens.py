@@ -31,8 +31,6 @@ _FLUSH_SEC = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A stored API token."""
-
     name: str
     digest: str
     scopes: tuple[AccessScope, ...]
@@ -94,7 +92,10 @@ class Tokens:
             raise Invalid(RefusalCode.INPUT_INVALID, "the policy of the token is not valid", problems)
         text = f"askback_{secrets.token_urlsafe(32)}"
         with self._stored.changing() as tokens:
-            self._drop_expired(tokens, name)
+            # A name can be used again after its token has expired.
+            for each in [each for each in tokens.values() if each.name == name]:
+                if each.expires_at is not None and each.expires_at <= self.clock():
+                    del tokens[each.digest]
             if any(token.name == name for token in tokens.values()):
                 raise Invalid(
                     RefusalCode.INPUT_INVALID, f"there is already a token {name!r}; revoke it, or choose another name"
@@ -109,12 +110,6 @@ class Tokens:
                 permissions=permissions,
             )
         return text
-
-    def _drop_expired(self, tokens: dict[str, Token], name: str) -> None:
-        """Delete expired tokens with this name, so that the name can be used again."""
-        for each in [each for each in tokens.values() if each.name == name]:
-            if each.expires_at is not None and each.expires_at <= self.clock():
-                del tokens[each.digest]
 
     def revoke(self, name: str) -> None:
         """Revoke the token with its browser sessions and links, at once."""
@@ -152,10 +147,7 @@ class TokenDirectory:
             return None
 
     def holder(self, token_digest: str) -> Grant | None:
-        """The grant of the token with this digest; None if it was revoked or has expired.
-
-        Raises `Unavailable` if the API tokens cannot be read.
-        """
+        """The grant of the token with this digest, if it is valid. Raises `Unavailable` if the tokens cannot be read."""
         if hmac.compare_digest(token_digest, digest(self.token)):
             return Grant(name="main", scopes=frozenset({AccessScope.ADMIN}), token_digest=token_digest)
         return self.api_tokens.find(token_digest)
@@ -171,16 +163,15 @@ class TokenDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUse:
-    """The last use of the token with this digest."""
-
     digest: str
     at: datetime
     via: Channel
 
 
 class TokenUses:
-    """In a separate collection, because the tokens themselves change rarely. Accurate in the server that the token is used
-    at; other instances see what it has written.
+    """When each token was last used. Stored apart from the tokens, which change rarely.
+
+    A server knows the uses that it has seen itself, and those that other servers have written.
     """
 
     def __init__(self, records: Records, clock: Callable[[], datetime]) -> None:
@@ -227,10 +218,6 @@ class TokenUses:
         except Unavailable as error:
             OUTAGES.failed(log, "cannot read which tokens there are", error)
             return ()
-
-    async def watch(self, known: Callable[[], frozenset[str]]) -> None:
-        """Periodically write when tokens were used."""
-        await flush_periodically(lambda: self.flush(known), "when tokens were used")
 
 
 def _later(one: TokenUse | None, other: TokenUse | None) -> TokenUse | None:

@@ -10,20 +10,8 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from acp.helpers import update_available_commands
-from acp.schema import (
-    AgentCapabilities,
-    AvailableCommand,
-    AvailableCommandInput,
-    ClientCapabilities,
-    Implementation,
-    InitializeResponse,
-    LoadSessionResponse,
-    NewSessionResponse,
-    PromptResponse,
-    UnstructuredCommandInput,
-)
 
-from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent
+from acp import PROTOCOL_VERSION, Agent, RequestError, run_agent, schema
 from acp import Client as AcpClient
 from askback import __version__
 from askback.acp import commands
@@ -84,23 +72,23 @@ class AskbackAgent:
             await session.client.close()
 
     async def initialize(
-        self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
-    ) -> InitializeResponse:
+        self, protocol_version: int, client_capabilities: schema.ClientCapabilities | None = None, **_: Any
+    ) -> schema.InitializeResponse:
         declared = client_capabilities.elicitation if client_capabilities else None
         if declared is not None:
             self._reach = Reach(forms=declared.form is not None, urls=declared.url is not None)
-        return InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_capabilities=AgentCapabilities(load_session=True),
-            agent_info=Implementation(name="askback", title="Askback", version=__version__),
+            agent_capabilities=schema.AgentCapabilities(load_session=True),
+            agent_info=schema.Implementation(name="askback", title="Askback", version=__version__),
             auth_methods=[],
         )
 
-    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+    async def new_session(self, cwd: str, **_: Any) -> schema.NewSessionResponse:
         session = await self._open(new_id(), cwd)
-        return NewSessionResponse(session_id=session.id)
+        return schema.NewSessionResponse(session_id=session.id)
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> schema.LoadSessionResponse:
         if not is_id(session_id):
             raise RequestError(_NOT_FOUND, f"there is no session {session_id[:80]!r}")
         if (known := self._sessions.get(session_id)) is not None and known.work is not None:
@@ -109,7 +97,7 @@ class AskbackAgent:
         with self._errors_sent():
             async for update in replayed(session):
                 await self._client.session_update(session.id, update)
-        return LoadSessionResponse()
+        return schema.LoadSessionResponse()
 
     async def _open(self, session_id: str, cwd: str) -> Session:
         """A session on the server that is there now. The commands are sent once the client knows the session."""
@@ -136,14 +124,16 @@ class AskbackAgent:
             for name in names:
                 with suppress(NotFound):
                     skill = await session.client.skill(name)
-                    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=commands.hint(skill)))
-                    offered.append(AvailableCommand(name=skill.id, description=commands.about(skill), input=hint))
+                    hint = schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=commands.hint(skill)))
+                    offered.append(
+                        schema.AvailableCommand(name=skill.id, description=commands.about(skill), input=hint)
+                    )
             if commands.CANCEL not in names:
                 about = "Cancel the run that waits for an answer."
-                offered.append(AvailableCommand(name=commands.CANCEL, description=about))
+                offered.append(schema.AvailableCommand(name=commands.CANCEL, description=about))
             await self._client.session_update(session.id, update_available_commands(offered))
 
-    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
+    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> schema.PromptResponse:
         session = self._sessions.get(session_id)
         if session is None:
             raise RequestError(_NOT_FOUND, f"session {session_id[:80]!r} is not open; load it, or create one")
@@ -162,7 +152,7 @@ class AskbackAgent:
             reason = CANCELLED
         finally:
             session.work = None
-        return PromptResponse(stop_reason=cast(Any, reason))
+        return schema.PromptResponse(stop_reason=cast(Any, reason))
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         session = self._sessions.get(session_id)
@@ -182,7 +172,6 @@ class AskbackAgent:
 
     @contextmanager
     def _errors_sent(self) -> Iterator[None]:
-        """Send the errors of the server as errors of the protocol."""
         try:
             with self._reported():
                 yield

@@ -6,12 +6,11 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.skills.field_values import describe
+from askback.skills.field_values import describe, takes_file
 from askback.skills.front_matter import ID
 from askback.skills.validation import typed_value
 from askback.text.formatting import one_line
@@ -27,8 +26,7 @@ _TEXT = "text"
 """The name of the input, if the skill does not say what it takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     name: str
     rest: str
 
@@ -75,7 +73,11 @@ def read_input(skill: SkillDetails, rest: str) -> dict[str, Any]:
     if not rest:
         return {}
     if rest.startswith("{"):
-        return _json_object(rest)
+        try:
+            value: dict[str, Any] = json.loads(rest)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(RefusalCode.INPUT_INVALID, f"the input is not valid JSON: {error}") from None
+        return value
     if words := _pairs(rest, properties):
         return {name: typed_value(value, properties[name]) for name, value in words.items()}
     if not properties:
@@ -84,15 +86,6 @@ def read_input(skill: SkillDetails, rest: str) -> dict[str, Any]:
     if len(candidates) == 1:
         return {candidates[0]: typed_value(rest, properties[candidates[0]])}
     raise Invalid(RefusalCode.INPUT_INVALID, "the input cannot be read: it has several fields, each needs its name")
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Invalid(RefusalCode.INPUT_INVALID, f"the input is not valid JSON: {error}") from None
-    assert isinstance(value, dict)
-    return value
 
 
 def _pairs(text: str, properties: Mapping[str, Any]) -> dict[str, str]:
@@ -122,13 +115,10 @@ async def with_files(client: AsyncClient, skill: SkillDetails, given: dict[str, 
     properties = _properties(skill)
     changed = dict(given)
     for name, value in given.items():
-        if isinstance(value, str) and _is_file(properties.get(name)):
+        field = properties.get(name)
+        if isinstance(value, str) and isinstance(field, Mapping) and takes_file(field):
             changed[name] = (await client.upload(_existing(name, Path(cwd) / value))).reference
     return changed
-
-
-def _is_file(field: Any) -> bool:
-    return isinstance(field, Mapping) and describe({**field, "description": ""}) == "file"
 
 
 def _existing(name: str, path: Path) -> Path:

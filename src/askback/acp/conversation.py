@@ -31,8 +31,6 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """What every run of this agent has."""
-
     engine: str | None = None
     in_folder: bool = False
     """Whether the engine works in the folder of the session."""
@@ -72,7 +70,6 @@ class Conversation:
         return await self._follow(run.id)
 
     async def cancel(self) -> None:
-        """Cancel the run of the session, if it is not over."""
         self._session.canceled = True
         run = await self._session.newest_run()
         if run is not None and not run.state.final:

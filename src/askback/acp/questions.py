@@ -53,7 +53,6 @@ def _lines(asked: Interaction) -> Iterator[str]:
 
 
 def _how(asked: Interaction) -> str:
-    """How to answer."""
     schema = asked.response_schema
     if asked.asks_secrets:
         return ""

@@ -122,7 +122,6 @@ async def _history(session: Session, run: Run) -> AsyncIterator[SessionUpdate]:
 
 
 def _exchange(event: Event, questions: dict[str, Interaction]) -> list[SessionUpdate]:
-    """A question, or how it was closed."""
     asked = questions.get(event.data["interaction_id"])
     if asked is None:
         return []

@@ -7,18 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from acp.helpers import (
-    SessionUpdate,
-    resource_link_block,
-    start_tool_call,
-    text_block,
-    tool_content,
-    update_agent_message,
-    update_agent_message_text,
-    update_tool_call,
-    update_user_message_text,
-)
-
+from acp import helpers
 from askback.client import Event, Result, Run, RunState
 from askback.core.actors import in_words
 from askback.core.events import EventType
@@ -29,14 +18,14 @@ from askback.text.formatting import one_line
 _MAX_TITLE = 100
 
 
-def agent_message(text: str) -> SessionUpdate:
+def agent_message(text: str) -> helpers.SessionUpdate:
     """A message of the agent. Clients join messages that follow each other, so each ends with an empty line."""
-    return update_agent_message_text(f"{text.strip()}\n\n")
+    return helpers.update_agent_message_text(f"{text.strip()}\n\n")
 
 
-def user_message(text: str) -> SessionUpdate:
+def user_message(text: str) -> helpers.SessionUpdate:
     """A message of the user, when a session is replayed."""
-    return update_user_message_text(text)
+    return helpers.update_user_message_text(text)
 
 
 class EventView:
@@ -46,7 +35,7 @@ class EventView:
         self._run_id = run_id
         self._turn = 0
 
-    def updates(self, event: Event) -> Iterator[SessionUpdate]:
+    def updates(self, event: Event) -> Iterator[helpers.SessionUpdate]:
         data = event.data
         match event.type:
             case EventType.TURN_STARTED:
@@ -56,11 +45,11 @@ class EventView:
                     yield agent_message(text)
             case EventType.TOOL_STARTED:
                 title = one_line(f"{data['name']} {data.get('detail', '')}", _MAX_TITLE)
-                yield start_tool_call(self._call_id(data), title, kind="other", status="in_progress")
+                yield helpers.start_tool_call(self._call_id(data), title, kind="other", status="in_progress")
             case EventType.TOOL_ENDED:
                 output = str(data.get("output") or "")
-                content = [tool_content(text_block(output))] if output else None
-                yield update_tool_call(
+                content = [helpers.tool_content(helpers.text_block(output))] if output else None
+                yield helpers.update_tool_call(
                     self._call_id(data), status="completed" if data["ok"] else "failed", content=content
                 )
             case EventType.RUN_WARNING:
@@ -86,7 +75,7 @@ def closing_text(data: dict[str, Any]) -> str:
     return f"Answered{who}: {response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)}"
 
 
-def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[SessionUpdate]:
+def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[helpers.SessionUpdate]:
     """How a run ended: its output, or why there is none, and a link to each of its files."""
     match run.state:
         case RunState.SUCCEEDED:
@@ -99,7 +88,7 @@ def ending(run: Run, result: Result, artifact_uri: str) -> Iterator[SessionUpdat
             yield agent_message(_failure(run))
     for artifact in result.artifacts:
         uri = f"{artifact_uri}/{quote(artifact.path)}"
-        yield update_agent_message(resource_link_block(artifact.path, uri, size=artifact.size))
+        yield helpers.update_agent_message(helpers.resource_link_block(artifact.path, uri, size=artifact.size))
 
 
 def _failure(run: Run) -> str:

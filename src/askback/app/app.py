@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from askback.app.engines import networks, policy_of
-from askback.app.notifications import make_answer_links, make_bot, make_digests, make_notifications
+from askback.app.notifications import delivery_policy, make_answer_links, make_bot
 from askback.app.storage import is_shared
 from askback.background.pools import Pools
 from askback.blobs.identity import IdentifiedFiles
@@ -29,9 +29,10 @@ from askback.cluster.slots import Slots
 from askback.core.access import MAIN
 from askback.core.queue import Shares
 from askback.core.runs import OnLimit, RunOptions
+from askback.core.webhooks import WebhookKind
 from askback.engines.registry import Engines
 from askback.fs.records import Records
-from askback.notifications.digests import Digests
+from askback.notifications.digests import DigestLedger, Digests, DigestTimes
 from askback.notifications.outbox import Notifications
 from askback.process.child import OutputLimits, Spawner
 from askback.runs.continuation import Continuation
@@ -443,13 +444,27 @@ class App:
     def notifications(self) -> Notifications | None:
         if not self.role.serves:
             return None
-        return make_notifications(self.settings, self.store, self.clock, self._answer_links, self.telegram)
+        return Notifications(
+            store=self.store,
+            policy=delivery_policy(self.settings),
+            clock=self.clock,
+            answer_links=self._answer_links,
+            channels={} if self.telegram is None else {WebhookKind.TELEGRAM: self.telegram.channel},
+        )
 
     @cached_property
     def digests(self) -> Digests | None:
         if not self.role.serves:
             return None
-        return make_digests(self.settings, self.store, self.records, self.clock, self._answer_links)
+        digest = self.settings.notifications.digest
+        return Digests(
+            store=self.store,
+            policy=delivery_policy(self.settings),
+            times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
+            ledger=DigestLedger(self.records),
+            clock=self.clock,
+            answer_links=self._answer_links,
+        )
 
     @cached_property
     def _answer_links(self) -> AnswerLinks | None:

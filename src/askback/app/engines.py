@@ -90,7 +90,11 @@ async def check_sandbox(settings: Settings, spawner: Spawner) -> None:
     for key, network in networks(settings).items():
         if network is not Network.HOST:
             isolation = isolation or await spawner.isolation()
-            problems += _network_problem(key, network, isolation)
+            reason = isolation.no_network.get(network)
+            if reason is None and not isolation.hides_files:
+                reason = f"it needs the sandbox: {isolation.why_not_more}; {isolation.advice}"
+            if reason:
+                problems.append(f"{key}: '{network}' is not available: {reason}; or set it to 'host'")
     if problems:
         message = "the settings require a sandbox that is not available here"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message, problems)
@@ -105,13 +109,6 @@ async def try_sandbox(spawner: Spawner, *, executes: bool) -> None:
         isolation = await spawner.isolation()
         if executes and not isolation.hides_files:
             log.warning("%s Reason: %s; %s", NO_SANDBOX, isolation.why_not_more, isolation.advice)
-
-
-def _network_problem(key: str, network: Network, isolation: Isolation) -> list[str]:
-    reason = isolation.no_network.get(network)
-    if reason is None and not isolation.hides_files:
-        reason = f"it needs the sandbox: {isolation.why_not_more}; {isolation.advice}"
-    return [f"{key}: '{network}' is not available: {reason}; or set it to 'host'"] if reason else []
 
 
 def engine_setups(settings: Settings, own_secrets: tuple[str, ...]) -> tuple[Engines, dict[str, EngineSetup]]:

@@ -13,13 +13,7 @@ from askback.app.storage import open_store, shelf_of
 from askback.blobs.base import Files, StoreAddress, WrongStore, read_address
 from askback.blobs.folder import FolderFiles
 from askback.blobs.identity import IdentifiedFiles
-from askback.cluster.file_store import (
-    FilesReport,
-    identify,
-    refuse_without_files,
-    report,
-    report_without_files,
-)
+from askback.cluster import file_store
 from askback.core.errors import Invalid, RefusalCode, Unavailable
 from askback.engines.registry import Engines
 from askback.fs.records import Records
@@ -47,13 +41,13 @@ async def open_files(settings: Settings, store: Store, *, read_only: bool) -> Id
     address = checked_address(settings)
     if address is None:
         if not read_only:
-            await refuse_without_files(store)
+            await file_store.refuse_without_files(store)
         return None
     raw, loop = files_at(address), asyncio.get_running_loop()
 
     def settle() -> str:
         # In a thread, like every call of the store: the database belongs to this loop.
-        return asyncio.run_coroutine_threadsafe(identify(store, raw, address), loop).result()
+        return asyncio.run_coroutine_threadsafe(file_store.identify(store, raw, address), loop).result()
 
     recorded = await store.file_store()
     known = recorded.id if recorded is not None and recorded.confirmed else None
@@ -80,7 +74,7 @@ def command_files(settings: Settings) -> IdentifiedFiles | None:
     async def identify_once() -> str:
         store = await open_store(settings)
         try:
-            return await identify(store, raw, address)
+            return await file_store.identify(store, raw, address)
         finally:
             await store.close()
 
@@ -124,10 +118,14 @@ def given_address(settings: Settings) -> Path | StoreAddress:
     return address
 
 
-async def examine(settings: Settings, store: Store) -> FilesReport:
+async def examine(settings: Settings, store: Store) -> file_store.FilesReport:
     """What is at the address of `files`, and whether it is the store of the database."""
     address = checked_address(settings)
-    return await (report_without_files(store) if address is None else report(store, files_at(address), address))
+    return await (
+        file_store.report_without_files(store)
+        if address is None
+        else file_store.report(store, files_at(address), address)
+    )
 
 
 def shared_folder(settings: Settings) -> list[Path]:

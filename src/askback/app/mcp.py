@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -55,14 +54,14 @@ class McpFace:
     async def serve(self) -> None:
         """Load the MCP server with its first request, and serve until canceled."""
         await self._wanted.wait()
-        made: list[Callable[..., HttpFace]] = []
+        made: list[Any] = []
 
         async def load() -> bool:
-            made.append(await asyncio.to_thread(_loaded))
+            made.append(await asyncio.to_thread(import_module, "askback.mcp.http_face"))
             return True
 
         await keep_trying(load, log, "the MCP server cannot be loaded")
-        face = made[0](
+        face: HttpFace = made[0].HttpFace(
             self._api,
             key=self._context.links.key,
             skills_as_tools=self._skill_tools,
@@ -70,17 +69,11 @@ class McpFace:
             identity=lambda scope: str(scope["grant"].token_digest),
             method=lambda scope: scope.get(METHOD),
         )
+
+        async def end_invalid() -> None:
+            await asyncio.sleep(_VALID_SEC)
+            await face.sessions.end_invalid()
+
         async with face.running():
             self._face.set_result(face)
-            await keep_trying(partial(_end_invalid, face), log, "sessions of revoked tokens cannot be ended")
-
-
-async def _end_invalid(face: HttpFace) -> None:
-    await asyncio.sleep(_VALID_SEC)
-    await face.sessions.end_invalid()
-
-
-def _loaded() -> Callable[..., HttpFace]:
-    from askback.mcp.http_face import HttpFace
-
-    return HttpFace
+            await keep_trying(end_invalid, log, "sessions of revoked tokens cannot be ended")

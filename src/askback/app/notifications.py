@@ -18,8 +18,6 @@ from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
 from askback.notifications.channels import DeliveryPolicy
 from askback.notifications.channels.email import MailServer
-from askback.notifications.digests import DigestLedger, Digests, DigestTimes
-from askback.notifications.outbox import Notifications
 from askback.runs.links import AnswerLinks, Creator, Links, StoredLink
 from askback.runs.service import Service
 from askback.settings.model import Settings, webhooks
@@ -32,40 +30,6 @@ if TYPE_CHECKING:
     from askback.notifications.channels.telegram.bot import TelegramBot
 
 _BOT_LOCK = "telegram.lock"
-
-
-def make_notifications(
-    settings: Settings,
-    store: Store,
-    clock: Callable[[], datetime],
-    answer_links: AnswerLinks | None,
-    telegram: TelegramBot | None,
-) -> Notifications:
-    return Notifications(
-        store=store,
-        policy=delivery_policy(settings),
-        clock=clock,
-        answer_links=answer_links,
-        channels={} if telegram is None else {WebhookKind.TELEGRAM: telegram.channel},
-    )
-
-
-def make_digests(
-    settings: Settings,
-    store: Store,
-    records: Records,
-    clock: Callable[[], datetime],
-    answer_links: AnswerLinks | None,
-) -> Digests:
-    digest = settings.notifications.digest
-    return Digests(
-        store=store,
-        policy=delivery_policy(settings),
-        times=DigestTimes(at=digest.times, zone=digest.zone) if digest.at else None,
-        ledger=DigestLedger(records),
-        clock=clock,
-        answer_links=answer_links,
-    )
 
 
 def delivery_policy(settings: Settings) -> DeliveryPolicy:
@@ -87,7 +51,6 @@ def delivery_policy(settings: Settings) -> DeliveryPolicy:
 
 
 def chat_webhooks(settings: Settings) -> Sequence[Webhook]:
-    """The entries of the chats in the outbox."""
     telegram = settings.telegram
     if telegram.token is None:
         return ()
@@ -102,14 +65,14 @@ def make_bot(settings: Settings, service: Service, store: Store, clock: Callable
     telegram = settings.telegram
     if telegram.token is None:
         return None
-    from askback.notifications.channels.telegram.answering import Answering, People
+    from askback.notifications.channels.telegram.answering import Answering, people_of
     from askback.notifications.channels.telegram.api import BotApi
     from askback.notifications.channels.telegram.bot import TelegramBot
     from askback.notifications.channels.telegram.channel import Closing, TelegramChannel
     from askback.notifications.channels.telegram.texts import Texts
 
     api = BotApi(token=telegram.token, url=telegram.api_url)
-    people, texts = People(_chats(settings)), Texts(telegram.language)
+    people, texts = people_of(_chats(settings)), Texts(telegram.language)
     closing = Closing(store=store, api=api, texts=texts)
     return TelegramBot(
         api=api,

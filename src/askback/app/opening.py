@@ -5,30 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from askback import __version__
+from askback.app import storage
 from askback.app.app import App
 from askback.app.engines import check_sandbox, engine_setups, make_spawner, make_workdirs, try_sandbox
 from askback.app.files import open_files, open_library
-from askback.app.storage import (
-    is_shared,
-    open_store,
-    own_secrets,
-    postgres_address,
-    prepare_data_folder,
-    prepare_runs_folder,
-    records_of,
-    refuse_forgotten,
-    shared_database_id,
-)
 from askback.background.outages import OUTAGES
 from askback.background.pools import Pools
-from askback.catalog.probes import EngineSetup
 from askback.cluster.instances import Instances, Role, wall_clock
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.instances import InstanceFacts
@@ -63,19 +52,21 @@ async def opened(
     hide_from_other_processes()
     OUTAGES.forget()
     data_dir = settings.data_dir
-    prepare_data_folder(data_dir, serving=role.uses_shared_queue)
-    prepare_runs_folder(settings)
+    storage.prepare_data_folder(data_dir, serving=role.uses_shared_queue)
+    storage.prepare_runs_folder(settings)
     if not read_only:
-        await refuse_forgotten(settings)
+        await storage.refuse_forgotten(settings)
     async with AsyncExitStack() as ends:
-        store = await open_store(settings)
+        store = await storage.open_store(settings)
         ends.push_async_callback(store.close)
         files = await open_files(settings, store, read_only=read_only)
         if files is None and role.uses_shared_queue:
             await store.mark_files(shared=False)
-        records = records_of(store, settings, serving=role.uses_shared_queue)
-        secrets = await asyncio.to_thread(own_secrets, settings, records, serving=role.uses_shared_queue)
-        database_id = await asyncio.to_thread(shared_database_id, records, settings, serving=role.uses_shared_queue)
+        records = storage.records_of(store, settings, serving=role.uses_shared_queue)
+        secrets = await asyncio.to_thread(storage.own_secrets, settings, records, serving=role.uses_shared_queue)
+        database_id = await asyncio.to_thread(
+            storage.shared_database_id, records, settings, serving=role.uses_shared_queue
+        )
         engines, setups = engine_setups(settings, secrets)
         instances = _make_instances(settings, store)
 
@@ -100,6 +91,7 @@ async def opened(
         if role.uses_shared_queue:
             await try_sandbox(spawner, executes=role.executes)
         uploads = data_dir / "uploads"
+        homes = [setup.resources.disk_bytes for setup in setups.values()]
         yield App(
             settings=settings,
             role=role,
@@ -118,7 +110,8 @@ async def opened(
                 fork_points=settings.retention.questions,
                 files=files,
                 database=database_id,
-                home_bytes=_largest_home(setups),
+                # The largest limit on disk that an engine has, if all have one.
+                home_bytes=max(homes) if homes and all(homes) else 0,
             ),
             workdirs=make_workdirs(settings),
             pools=pools,
@@ -129,33 +122,24 @@ async def opened(
         )
 
 
-def _largest_home(setups: Mapping[str, EngineSetup]) -> int:
-    """The largest limit on disk that an engine has; 0 if one has no limit."""
-    limits = [setup.resources.disk_bytes for setup in setups.values()]
-    return max(limits) if limits and all(limits) else 0
-
-
 def check_database(settings: Settings, role: Role) -> None:
     """Refuse a role that needs a database that several instances share. SQLite belongs to those of one machine."""
-    if is_shared(settings):
+    messages = {
+        Role.API_SERVER: (
+            "`--no-worker` needs PostgreSQL: with SQLite there are no other workers, and no run would ever start"
+        ),
+        Role.WORKER: "`askback worker` needs PostgreSQL: with SQLite, the server executes the runs itself",
+    }
+    if storage.is_shared(settings) or role not in messages:
         return
     advice = "set `database` to the address of a PostgreSQL database; see docs/guides/postgresql.md"
-    match role:
-        case Role.API_SERVER:
-            message = (
-                "`--no-worker` needs PostgreSQL: with SQLite there are no other workers, and no run would ever start"
-            )
-        case Role.WORKER:
-            message = "`askback worker` needs PostgreSQL: with SQLite, the server executes the runs itself"
-        case Role.COMMAND | Role.SERVER:
-            return
-    raise Invalid(RefusalCode.SETTINGS_INVALID, f"{message}; {advice}")
+    raise Invalid(RefusalCode.SETTINGS_INVALID, f"{messages[role]}; {advice}")
 
 
 def _make_instances(settings: Settings, store: Store) -> Instances:
     """An instance registers by a file lock or, in PostgreSQL, by a lease."""
     folder = settings.data_dir / "programs"
-    address = postgres_address(settings)
+    address = storage.postgres_address(settings)
     if address is None:
         return Instances(folder)
     # An extra.

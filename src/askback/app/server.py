@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.push_subscriptions import Push, Subscriptions
 from askback.access.sessions import Invitations, Lifetime, Sessions
-from askback.access.tokens import TokenDirectory, Tokens, TokenUses
+from askback.access.tokens import TokenDirectory, Tokens, TokenUses, flush_periodically
 from askback.app import App
 from askback.app.mcp import McpFace
 from askback.app.notifications import make_links, make_tokens
@@ -39,6 +39,7 @@ from askback.settings.model import Settings
 from askback.settings.sections import in_bytes
 from askback.telemetry.metrics import Gauges, Metrics
 from askback.web.app import Pages
+from askback.web.page_context import PageContext
 from askback.worker.warm_pool import DropReason
 
 if TYPE_CHECKING:
@@ -102,12 +103,14 @@ def web_server(app: App, port: int) -> WebServer:
         push=_make_push(app, tokens, sessions),
     )
     pages = Pages(
-        app.service,
-        app.clock,
-        health,
-        app.store,
-        workers=None if app.fleet is None else app.workers,
-        device=_device(settings),
+        PageContext(
+            service=app.service,
+            clock=app.clock,
+            health=health,
+            audit=app.store,
+            workers=None if app.fleet is None else app.workers,
+            device=_device(settings),
+        )
     )
     mcp = McpFace(context, api(context), skill_tools=settings.mcp.skill_tools)
     made = application(
@@ -119,15 +122,20 @@ def web_server(app: App, port: int) -> WebServer:
         failures=FailedSignIns(settings.server.failed_sign_ins),
         origins=settings.server.allowed_origins,
     )
+
+    def flush() -> None:
+        context.sessions.flush()
+        context.token_uses.flush(tokens.digests)
+
     return WebServer(
         application=made,
         token=tokens.token,
         streams=context.streams,
-        flush=partial(_flush, context, tokens),
+        flush=flush,
         tasks=(
-            context.sessions.watch,
+            partial(flush_periodically, sessions.flush, "the use of browser sessions"),
             mcp.serve,
-            partial(uses.watch, tokens.digests),
+            partial(flush_periodically, partial(uses.flush, tokens.digests), "when tokens were used"),
             *(() if app.exporter is None else (partial(_send_metrics, app, metrics),)),
         ),
     )
@@ -145,11 +153,6 @@ def _addresses(settings: Settings, port: int, tokens: TokenDirectory, key: bytes
         public_url=settings.server.public_url,
         labels=PageLabels(key, digests=tokens.digests, is_valid=is_valid),
     )
-
-
-def _flush(context: Context, tokens: TokenDirectory) -> None:
-    context.sessions.flush()
-    context.token_uses.flush(tokens.digests)
 
 
 def _device(settings: Settings) -> Lifetime:

@@ -26,10 +26,7 @@ _INSTALL = "install it with: pip install 'askback[postgres]' (with pipx: pipx in
 
 
 def postgres_address(settings: Settings) -> str | None:
-    """The address of the PostgreSQL database; None if the runs are in the data folder.
-
-    Raises `Unavailable` if a package of the extra `postgres` is missing.
-    """
+    """The address of the PostgreSQL database, if there is one. Raises `Unavailable` if the extra `postgres` is missing."""
     if settings.database in (None, "sqlite"):
         return None
     try:
@@ -182,12 +179,8 @@ def prepare_data_folder(data_dir: Path, *, serving: bool) -> None:
     except OSError as error:
         message = f"the data folder {data_dir} cannot be created: {error.strerror}; choose another with --data-dir"
         raise Unavailable(RefusalCode.STORE_UNUSABLE, message) from None
-    _check_access(data_dir, serving=serving)
-
-
-def _check_access(data_dir: Path, *, serving: bool) -> None:
-    """Only the owner may write: write access to the data folder is enough to run programs as its owner."""
     access = access_of_others(data_dir)
+    # Write access to the data folder is enough to run programs as its owner.
     if access is Access.WRITE:
         if not revoke_write_access(data_dir, DATABASE):
             message = f"other users can write to the data folder {data_dir}; revoke their access: chmod 700 {data_dir}"
@@ -247,7 +240,6 @@ def credential_variables(settings: Settings) -> frozenset[str]:
 
 
 def credential_values(settings: Settings) -> tuple[str, ...]:
-    """The secrets in these variables."""
     return tuple(variables(name for scheme in _schemes(settings) for name in _SECRETS[scheme]).values())
 
 

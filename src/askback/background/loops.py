@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Generic, TypeVar, cast
 
 from askback.background.outages import OUTAGES
@@ -50,6 +50,19 @@ async def retry(
             if not retries(error):
                 raise
         await pause()
+
+
+@asynccontextmanager
+async def racing(*works: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Future[Any]]]:
+    """Wait until one of these is done. The others are canceled at the end of the block."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def keep_trying(

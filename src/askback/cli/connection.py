@@ -60,7 +60,6 @@ def system_user() -> Actor:
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--url` and `--token`."""
     by_url = click.option(
         "--url", metavar="URL", help="URL of the server; default: ASKBACK_URL, or the server on the data folder."
     )
@@ -100,18 +99,27 @@ def find(settings: Settings, url: str | None, token: str | None, *, named_alone:
     env_url, env_token = client_environment()
     if token is None and url and not (named_alone and not env_url) and not _is_for(env_url, url):
         return Server(url=url, token=None, withheld=env_token is not None)
+    token = token or env_token
     if named := url or env_url:
-        return Server(url=named, token=token or env_token)
-    return _local(settings, token or env_token)
+        return Server(url=named, token=token)
+    announcement = read_announcement(settings.data_dir)
+    if announcement is None:
+        return None
+    if token is not None:
+        return Server(url=announcement.url, token=token)
+    own = settings.server.token
+    if announcement.token_path is not None:
+        own = Path(announcement.token_path).read_text().strip()
+    return Server(url=announcement.url, token=own, of_data_folder=True)
 
 
 def _is_for(env_url: str | None, url: str) -> bool:
     """Whether the token of the environment is meant for this server."""
-    if env_url:
-        return _origin(url) == _origin(env_url)
-    origin = _origin(url)
-    from askback.cli.serving import is_loopback
+    from askback.core.webhooks import is_loopback
 
+    origin = _origin(url)
+    if env_url:
+        return origin == _origin(env_url)
     host = "" if origin is None else origin[1] or ""
     return is_loopback(host) or host.endswith(".localhost")
 
@@ -123,18 +131,6 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
         return parts.scheme, parts.hostname, parts.port or _PROTOCOLS.get(parts.scheme)
     except ValueError:
         return None
-
-
-def _local(settings: Settings, token: str | None) -> Server | None:
-    announcement = read_announcement(settings.data_dir)
-    if announcement is None:
-        return None
-    if token is not None:
-        return Server(url=announcement.url, token=token)
-    own = settings.server.token
-    if announcement.token_path is not None:
-        own = Path(announcement.token_path).read_text().strip()
-    return Server(url=announcement.url, token=own, of_data_folder=True)
 
 
 def check_url(url: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from askback.app import App, now, opened
 from askback.app.storage import open_store, prepare_data_folder
@@ -24,11 +23,10 @@ from askback.wire.runs import Event, PendingQuestion, Result, Run
 from askback.wire.server import UsageReport, Worker
 
 T = TypeVar("T")
-Item = TypeVar("Item", covariant=True)
 
 
 class LocalRuns:
-    """Has the methods of `AsyncClient` that commands use."""
+    """The runs of the data folder, with those methods of `AsyncClient` that commands use."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -39,16 +37,9 @@ class LocalRuns:
         return Run.of(run, input=await self._service.shown_input(run))
 
     async def list_runs(
-        self,
-        *,
-        state: str | None = None,
-        skill: str | None = None,
-        engine: str | None = None,
-        labels: Labels = NO_LABELS,
-        page_size: int = 50,
+        self, *, state: str | None = None, labels: Labels = NO_LABELS, page_size: int = 50, **where: Any
     ) -> AsyncGenerator[Run]:
-        """Runs, newest first."""
-        wanted = RunFilter(state=None if state is None else RunState(state), skill=skill, engine=engine)
+        wanted = RunFilter(state=None if state is None else RunState(state), **where)
         store = self._service.restricted_to(labels).store
         async for run in _all_pages(lambda cursor: store.list_runs(wanted, cursor, page_size)):
             yield Run.of(run)
@@ -63,22 +54,11 @@ class LocalRuns:
         return Result.of(await self._service.result(run_id))
 
     async def inbox(self, *, labels: Labels = NO_LABELS) -> AsyncGenerator[PendingQuestion]:
-        """The pending questions of all runs, oldest first."""
         async for run in _all_pages(self._service.restricted_to(labels).inbox):
             yield PendingQuestion.of(run)
 
-    async def audit(
-        self,
-        *,
-        actor: str | None = None,
-        action: str | None = None,
-        run_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> AsyncGenerator[AuditEntry]:
-        """The audit log, newest first."""
-        where = AuditFilter(actor=actor, action=action, run_id=run_id, since=since, until=until)
-        async for each in _all_pages(lambda cursor: self._app.store.audit_entries(where, cursor)):
+    async def audit(self, **where: Any) -> AsyncGenerator[AuditEntry]:
+        async for each in _all_pages(lambda cursor: self._app.store.audit_entries(AuditFilter(**where), cursor)):
             yield AuditEntry.of(each)
 
     async def workers(self) -> Sequence[Worker]:
@@ -119,15 +99,7 @@ class LocalRuns:
         return f"no program executes this run; continue it with: askback run --continue {run.id}"
 
 
-class _Page(Protocol[Item]):
-    @property
-    def items(self) -> Sequence[Item]: ...
-
-    @property
-    def next_cursor(self) -> str | None: ...
-
-
-async def _all_pages(read: Callable[[str | None], Awaitable[_Page[Item]]]) -> AsyncIterator[Item]:
+async def _all_pages(read: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
     cursor: str | None = None
     while True:
         page = await read(cursor)

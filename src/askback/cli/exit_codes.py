@@ -23,7 +23,7 @@ _SWITCH_SEC = 0.0005
 
 
 class CommandFailed(Exception):
-    """A server refused the call, or none responds. `code` is the server's error code."""
+    """A command cannot do its work. `code` is the server's error code, if a server refused the call."""
 
     def __init__(self, code: str, message: str, problems: Sequence[str] = (), *, exit_code: int = BAD_INPUT) -> None:
         super().__init__(message)
@@ -33,16 +33,14 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
-class EndedBySignal(Exception):
+def ended_by_signal(number: int, message: str = "") -> CommandFailed:
     """A signal ended the program early. The message says what became of its run."""
-
-    def __init__(self, number: int, message: str = "") -> None:
-        super().__init__(message or f"ended by {signal.Signals(number).name}")
-        self.exit_code = 128 + number
+    message = message or f"ended by {signal.Signals(number).name}"
+    return CommandFailed("INTERRUPTED", message, exit_code=128 + number)
 
 
 def run_async(main: Coroutine[Any, Any, int]) -> int:
-    """Run an asynchronous command to its exit code. SIGTERM and SIGHUP cancel it and raise `EndedBySignal`."""
+    """Run an asynchronous command to its exit code. Raises `CommandFailed` if SIGTERM, SIGHUP or Ctrl-C ends it."""
     import asyncio
 
     async def run() -> int:
@@ -62,14 +60,14 @@ def run_async(main: Coroutine[Any, Any, int]) -> int:
         except asyncio.CancelledError as error:
             # The canceled code has added notes that say what became of its work.
             notes = "; ".join(getattr(error, "__notes__", ()))
-            raise EndedBySignal(ended_by[0] if ended_by else signal.SIGINT, notes) from None
+            raise ended_by_signal(ended_by[0] if ended_by else signal.SIGINT, notes) from None
 
     # The store's threads pass results to the loop. Python's default interval lets the loop delay them for too long.
     sys.setswitchinterval(_SWITCH_SEC)
     try:
         return asyncio.run(run())
     except KeyboardInterrupt:
-        raise EndedBySignal(signal.SIGINT) from None
+        raise ended_by_signal(signal.SIGINT) from None
     except ExceptionGroup as group:
         # The tasks of a command fail as a group; the user wants the one reason.
         error: BaseException = group

@@ -48,18 +48,14 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(formatter, self.examples)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(output.ascii_fallback(f"  {line}\n"))
 
 
 class Group(Command, click.Group):
     command_class = Command
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    if examples:
-        with formatter.section("Examples"):
-            for line in examples:
-                formatter.write(output.ascii_fallback(f"  {line}\n"))
 
 
 def program() -> str:

@@ -134,8 +134,12 @@ def main() -> None:
     """Run the command line. Every error is one message, never a traceback."""
     output.open_streams()
     try:
-        code = _run(as_json=_wants_json(sys.argv[1:]))
-        output.flush()
+        words = sys.argv[1:]
+        # An invalid command line gets its error as JSON, too, if it has `--json`.
+        code = _run(as_json="--json" in (words[: words.index("--")] if "--" in words else words))
+        # While an error can still be reported.
+        output.to_stderr(end="")
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output is gone.
         output.discard(sys.stdout)
@@ -146,19 +150,11 @@ def main() -> None:
     sys.exit(code)
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    """An invalid command line gets its error as JSON, too, if it has `--json`."""
-    options = words[: words.index("--")] if "--" in words else words
-    return "--json" in options
-
-
 def _run(*, as_json: bool) -> int:
     try:
         code = cli.main(prog_name="askback", standalone_mode=False)
     except click.exceptions.Abort:
         return _fail(as_json, "INTERRUPTED", "interrupted", exit_code=exit_codes.INTERRUPTED)
-    except exit_codes.EndedBySignal as error:
-        return _fail(as_json, "INTERRUPTED", str(error), exit_code=error.exit_code)
     except exit_codes.CommandFailed as error:
         return _fail(as_json, error.code, error.message, error.problems, exit_code=error.exit_code)
     except click.ClickException as error:

@@ -163,10 +163,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, client: McpClient, path: Path, by_hand: str) -> ConfigFile:
-        """Raises `CommandFailed` if the file cannot be changed without losing something.
-
-        In a project, links are not followed: they could lead to any file of the user.
-        """
+        """Raises `CommandFailed` if the file cannot be changed safely. In a project, links may lead to any file of the user."""
         if client.in_project and (link := next((each for each in (path, path.parent) if each.is_symlink()), None)):
             raise _unchangeable(path, f"{link} is a link, which another author of this folder may have made", by_hand)
         text = _read(path)
@@ -184,7 +181,6 @@ class ConfigFile:
 
     @property
     def existing(self) -> Any | None:
-        """The entry that is there now."""
         return self._servers.get(NAME)
 
     @property
@@ -210,7 +206,6 @@ class ConfigFile:
         return self._checked(text, wanted)
 
     def without_entry(self) -> str:
-        """The file without the entry."""
         servers = {name: entry for name, entry in self._servers.items() if name != NAME}
         wanted = {**self.document, self.client.section: servers}
         if not self.client.toml:
@@ -219,7 +214,7 @@ class ConfigFile:
         return self._checked(f"{rest}\n" if rest else "", wanted)
 
     def write(self, text: str) -> Path | None:
-        """Replace the file at once. Returns the copy of the old one, if there was one. A link to a file stays one."""
+        """Replace the file atomically; a link stays a link. Returns the backup of the old file, if there was one."""
         try:
             return _replace(self.path.resolve(), text)
         except OSError as error:
@@ -272,7 +267,7 @@ def _replace(target: Path, text: str) -> Path | None:
 
 
 def _copy_old(target: Path) -> Path:
-    """Copy a file, with a number if there is such a copy: the first one is from before Askback. No link is followed."""
+    """Back the file up. Earlier backups stay: further ones get a number. Follows no link."""
     content, mode = target.read_bytes(), stat.S_IMODE(target.stat().st_mode)
     for number in itertools.count(1):
         copy = target.with_name(target.name + _BACKUP + (f".{number}" if number > 1 else ""))

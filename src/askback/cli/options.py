@@ -42,10 +42,7 @@ class PathName(click.Path):
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`. The function may be asynchronous.
-
-    A group does nothing if a subcommand is called.
-    """
+    """Add `--config`, `--data-dir` and `--json`, and pass the loaded `settings`. A group leaves all to its subcommand."""
 
     @click.option(
         "--config", type=PathName(path_type=Path), metavar="F", help="Settings file to use instead of askback.toml."
@@ -78,40 +75,31 @@ def _load(config: Path | None, data_dir: Path | None) -> Settings:
     from askback.settings.files import load
 
     ignore_relative_search_path()
-    if config is not None and not is_file(config):
+    if config is not None and not is_kind(config, Path.is_file):
         raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no settings file {config}; name one with --config")
     # Relative to the working directory, not to the settings file.
     folder = None if data_dir is None else Path.cwd() / path_of(str(data_dir))
     settings = load(config, data_dir=folder, on_untrusted=_report_untrusted, engines=registry.engines)
-    if exists(settings.data_dir) and not is_kind(settings.data_dir, Path.is_dir):
+    if is_kind(settings.data_dir, Path.exists) and not is_kind(settings.data_dir, Path.is_dir):
         message = f"the data folder {settings.data_dir} is a file; name a folder with --data-dir"
         raise Invalid(RefusalCode.SETTINGS_INVALID, message)
     return settings
 
 
 def _report_untrusted(found: Untrusted) -> None:
-    if click.get_current_context().find_root().invoked_subcommand in _STARTS_ENGINES:
-        raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, _refusal(found))
-    output.to_stderr(f"askback: {one_line(_warning(found), _MAX_WARNING)}")
-
-
-def _refusal(found: Untrusted) -> str:
-    if found.problem is not None:
-        advice = "fix or remove it, or name another file with --config"
-        return f"{found.path} cannot be read ({found.problem}); {advice}"
-    advice = "read it, then trust it with 'askback trust', or name another file with --config"
-    return f"{found.path} is not trusted, but sets what only a trusted file may set: {_keys(found)}; {advice}"
-
-
-def _warning(found: Untrusted) -> str:
-    if found.problem is not None:
-        return f"{found.path} cannot be read ({found.problem}); it is ignored."
-    return f"{found.path} is not trusted; ignored: {_keys(found)}. Read it, then trust it with 'askback trust'."
-
-
-def _keys(found: Untrusted) -> str:
     more = len(found.ignored) - _MAX_KEYS
-    return ", ".join(map(str, found.ignored[:_MAX_KEYS])) + (f" and {more} more" if more > 0 else "")
+    keys = ", ".join(map(str, found.ignored[:_MAX_KEYS])) + (f" and {more} more" if more > 0 else "")
+    unreadable = f"{found.path} cannot be read ({found.problem}); "
+    if click.get_current_context().find_root().invoked_subcommand in _STARTS_ENGINES:
+        message = f"{unreadable}fix or remove it, or name another file with --config"
+        if found.problem is None:
+            advice = "read it, then trust it with 'askback trust', or name another file with --config"
+            message = f"{found.path} is not trusted, but sets what only a trusted file may set: {keys}; {advice}"
+        raise Invalid(RefusalCode.SETTINGS_UNTRUSTED, message)
+    warning = f"{unreadable}it is ignored."
+    if found.problem is None:
+        warning = f"{found.path} is not trusted; ignored: {keys}. Read it, then trust it with 'askback trust'."
+    output.to_stderr(f"askback: {one_line(warning, _MAX_WARNING)}")
 
 
 class RunArgument(click.Argument):
@@ -130,7 +118,6 @@ def label(help_text: str) -> Callable[[Any], Any]:
 
 
 def labels_of(texts: Iterable[str]) -> dict[str, str]:
-    """The values of `--label`."""
     from askback.core.labels import read_labels
 
     return read_labels([text(each, "--label") for each in texts], "=", "--label")
@@ -152,12 +139,8 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def typed_options(words: Mapping[str, str]) -> dict[str, Json]:
+def typed_option(word: str) -> Json:
     """Parse numbers, true and false; leave everything else as text."""
-    return {key: _typed(value) for key, value in words.items()}
-
-
-def _typed(word: str) -> Json:
     try:
         value = json.loads(word)
     except (ValueError, RecursionError):
@@ -195,14 +178,6 @@ def path_of(name: str) -> Path:
     with suppress(RuntimeError):
         return Path(name).expanduser()
     return Path(name)
-
-
-def is_file(path: Path) -> bool:
-    return is_kind(path, Path.is_file)
-
-
-def exists(path: Path) -> bool:
-    return is_kind(path, Path.exists)
 
 
 def read_file(name: str, option: str, max_bytes: int) -> str:

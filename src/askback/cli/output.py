@@ -82,7 +82,6 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 
 def cut(line: str, width: int) -> str:
-    """The line, cut to the width of the terminal."""
     from rich.cells import cell_len, set_cell_size
 
     line, end = ascii_fallback(line), ascii_fallback("…")
@@ -138,11 +137,6 @@ def print_line(line: str = "", *, indent: int | None = None) -> None:
     console.print(shown, soft_wrap=True)
 
 
-def print_command(line: str) -> None:
-    """A command to copy: never wrapped."""
-    print(f"    {line}")
-
-
 def print_heading(line: str) -> None:
     """The heading of a list, on a terminal only: programs that read the list expect none."""
     width = columns()
@@ -157,10 +151,7 @@ def print_heading(line: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One line. Characters that could move a cursor or hide text are escaped, as JSON allows.
-
-    If the stream's encoding lacks a character, everything but ASCII is escaped.
-    """
+    """One line, with control characters escaped, and with all but ASCII if the stream's encoding lacks a character."""
     import json
 
     text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(document, ensure_ascii=False))
@@ -211,10 +202,11 @@ def print_csv(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         writer.writerow([f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value for value in row])
 
 
-def print_done(document: Any, *lines: str, as_json: bool, indent: int | None = None) -> int:
-    """What a command has done: one JSON document, or lines."""
+def print_done(document: Any, *lines: str, as_json: bool, indent: int | None = None, on_stderr: bool = False) -> int:
     if as_json:
         print_json(document)
+    elif on_stderr:
+        to_stderr(*lines)
     else:
         for line in lines:
             print_line(line, indent=indent)
@@ -239,12 +231,6 @@ def to_stderr(*lines: str, end: str = "\n") -> None:
         print(*shown, sep="\n", end=end, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
-
-
-def flush() -> None:
-    """Write what is still buffered, while an error can be reported."""
-    to_stderr(end="")
-    sys.stdout.flush()
 
 
 def discard(stream: TextIO) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import ipaddress
 import json
 import logging
 import resource
@@ -153,15 +152,7 @@ def url_of(host: str, port: int) -> str:
 
 
 def loopback_for(host: str) -> str:
-    """The loopback address of a server that listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # The log: on standard error, as lines of text or as JSON objects.
@@ -172,7 +163,7 @@ def _details(record: logging.LogRecord) -> dict[str, str]:
 
 
 class TextFormatter(logging.Formatter):
-    """One line, with the run that it is about at its end."""
+    """One line for each record, with its details at the end."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)

@@ -10,17 +10,16 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from askback.client import calls
+from askback.client import calls, requests
 from askback.client.calls import Call, Download, Listing
 from askback.client.errors import ServerFault, ServerUnreachable, WaitTimedOut
 from askback.client.following import PATIENCE_SEC, Following, may_settle
-from askback.client.requests import TIMEOUT_SEC, AsyncMethods, connection, request_arguments, transport_errors, written
 from askback.wire.runs import Event, Run
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncMethods):
+class AsyncClient(requests.AsyncMethods):
     """A client of one server. Use it in an `async with` block, or close it."""
 
     def __init__(
@@ -28,15 +27,15 @@ class AsyncClient(AsyncMethods):
         url: str,
         token: str | None = None,
         *,
-        timeout_sec: float = TIMEOUT_SEC,
+        timeout_sec: float = requests.TIMEOUT_SEC,
         headers: Mapping[str, str] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
-        with transport_errors(url):
-            self._http = httpx.AsyncClient(**connection(url, token, timeout_sec, headers), transport=transport)
+        with requests.transport_errors(url):
+            self._http = httpx.AsyncClient(**requests.connection(url, token, timeout_sec, headers), transport=transport)
 
     async def follow(
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
@@ -101,7 +100,7 @@ class AsyncClient(AsyncMethods):
     async def _response(
         self, call: Call[Any], stream_timeout_sec: float | None = None
     ) -> AsyncIterator[httpx.Response]:
-        with request_arguments(call, stream_timeout_sec) as arguments, transport_errors(self.url):
+        with requests.request_arguments(call, stream_timeout_sec) as arguments, requests.transport_errors(self.url):
             async with self._http.stream(call.method, call.path, **arguments) as response:
                 yield response
 
@@ -113,7 +112,7 @@ class AsyncClient(AsyncMethods):
             yield response.aiter_bytes()
 
     async def _save(self, download: Download) -> Path:
-        with written(download.target) as file:
+        with requests.written(download.target) as file:
             async with self._stream(download.call) as chunks:
                 async for chunk in chunks:
                     await asyncio.to_thread(file.write, chunk)

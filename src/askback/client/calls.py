@@ -17,25 +17,13 @@ import msgspec
 
 from askback.client.errors import AnswerUnreadable, NotFound, Refused, refusal
 from askback.core.errors import FieldProblem, RefusalCode
+from askback.wire import server
 from askback.wire.access import AuditEntry, CreatedToken, Invitation, ListedInvitation, Token
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
 from askback.wire.questions import Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
-from askback.wire.server import (
-    Engine,
-    EngineModels,
-    Health,
-    Problem,
-    Skill,
-    SkillDetails,
-    SkillFile,
-    Statistics,
-    Upload,
-    UsageReport,
-    Worker,
-)
 
 T = TypeVar("T")
 
@@ -89,7 +77,7 @@ _OF_PROXIES = frozenset({502, 503, 504})
 
 
 def check_size(size: int) -> None:
-    """Raises `AnswerUnreadable`: a server that is broken or hostile can send without end."""
+    """Raises `AnswerUnreadable` for too large a response: a broken or hostile server can send without end."""
     if size > MAX_BYTES:
         raise AnswerUnreadable(f"the server sent a response of more than {MAX_BYTES:,} bytes; it was not read further")
 
@@ -112,7 +100,7 @@ def check(call: Call[Any], status: int, body: bytes) -> None:
 
 def _refused(call: Call[Any], status: int, body: bytes) -> Refused:
     try:
-        problem = msgspec.json.decode(body, type=Problem)
+        problem = msgspec.json.decode(body, type=server.Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         message = f"{call.method} {call.path} returned status {status}, not from an Askback server"
         if status in _OF_PROXIES:
@@ -380,27 +368,27 @@ def bundle(run_id: str, target: Path) -> Download:
     return Download(call=_get(_run(run_id, "bundle"), bytes), target=target)
 
 
-def upload(file: Path) -> Call[Upload]:
+def upload(file: Path) -> Call[server.Upload]:
     """Upload a file. Use `upload.reference` in the input of a run, or in a reply."""
-    return Call(method="POST", path="/v1/uploads", returns=Upload, file=file)
+    return Call(method="POST", path="/v1/uploads", returns=server.Upload, file=file)
 
 
 # Skills, engines, the server.
 
 
-def skills() -> Listing[Skill]:
+def skills() -> Listing[server.Skill]:
     """The skills that can be run by ID."""
-    return Listing(call=_get("/v1/skills", Page[Skill]))
+    return Listing(call=_get("/v1/skills", Page[server.Skill]))
 
 
-def skill(skill_id: str) -> Call[SkillDetails]:
+def skill(skill_id: str) -> Call[server.SkillDetails]:
     """A skill with its schemas."""
-    return _get(path_of("skills", skill_id), SkillDetails)
+    return _get(path_of("skills", skill_id), server.SkillDetails)
 
 
-def skill_files(skill_id: str) -> Listing[SkillFile]:
+def skill_files(skill_id: str) -> Listing[server.SkillFile]:
     """The files of the version that new runs use, with their digests."""
-    return Listing(call=_get(path_of("skills", skill_id, "files"), Page[SkillFile]))
+    return Listing(call=_get(path_of("skills", skill_id, "files"), Page[server.SkillFile]))
 
 
 def download_skill_file(skill_id: str, path: str, target: Path) -> Download:
@@ -408,9 +396,9 @@ def download_skill_file(skill_id: str, path: str, target: Path) -> Download:
     return Download(call=_get(path_of("skills", skill_id, "files", *path.split("/")), bytes), target=target)
 
 
-def install_skill(source: Path) -> Call[Skill]:
+def install_skill(source: Path) -> Call[server.Skill]:
     """Install a skill from a zip file or a folder."""
-    return Call(method="POST", path="/v1/skills", returns=Skill, file=source, packed=True)
+    return Call(method="POST", path="/v1/skills", returns=server.Skill, file=source, packed=True)
 
 
 def delete_skill(skill_id: str) -> Call[None]:
@@ -424,19 +412,19 @@ def deliveries(run_id: str | None = None) -> Listing[Delivery]:
     return Listing(call=_get(path, Page[Delivery]))
 
 
-def engines() -> Listing[Engine]:
+def engines() -> Listing[server.Engine]:
     """The engines, with their versions and abilities."""
-    return Listing(call=_get("/v1/engines", Page[Engine]))
+    return Listing(call=_get("/v1/engines", Page[server.Engine]))
 
 
-def workers() -> Listing[Worker]:
+def workers() -> Listing[server.Worker]:
     """The programs that execute runs, with their engines and slots."""
-    return Listing(call=_get("/v1/workers", Page[Worker]))
+    return Listing(call=_get("/v1/workers", Page[server.Worker]))
 
 
-def models(engine: str) -> Call[EngineModels]:
+def models(engine: str) -> Call[server.EngineModels]:
     """The models that a run on this engine can name. `models` is None if the engine cannot list them."""
-    return _get(path_of("engines", engine, "models"), EngineModels)
+    return _get(path_of("engines", engine, "models"), server.EngineModels)
 
 
 def tokens() -> Listing[Token]:
@@ -475,16 +463,16 @@ def revoke_invitation(invitation_id: str) -> Call[None]:
     return _delete(path_of("invitations", invitation_id))
 
 
-def statistics(days: int = 30, *, labels: Mapping[str, str] = {}) -> Call[Statistics]:
+def statistics(days: int = 30, *, labels: Mapping[str, str] = {}) -> Call[server.Statistics]:
     """Runs, failures and tokens of the last days, and what waits now."""
-    return _get("/v1/stats", Statistics, {"days": str(days), **_labels(labels)})
+    return _get("/v1/stats", server.Statistics, {"days": str(days), **_labels(labels)})
 
 
-def usage(by: str = "day", *, days: int = 30, labels: Mapping[str, str] = {}) -> Call[UsageReport]:
+def usage(by: str = "day", *, days: int = 30, labels: Mapping[str, str] = {}) -> Call[server.UsageReport]:
     """Tokens and costs of the last days by `day`, `engine`, `model`, `skill`, `token` or `label`."""
-    return _get("/v1/usage", UsageReport, {"by": by, "days": str(days), **_labels(labels)})
+    return _get("/v1/usage", server.UsageReport, {"by": by, "days": str(days), **_labels(labels)})
 
 
-def health() -> Call[Health]:
+def health() -> Call[server.Health]:
     """The state of the server. Requires no token."""
-    return replace(_get("/healthz", Health), accepted_statuses=frozenset({503}))
+    return replace(_get("/healthz", server.Health), accepted_statuses=frozenset({503}))

@@ -94,6 +94,5 @@ _KINDS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 404: NotF
 def refusal(
     status: int, code: str, message: str, problems: Sequence[str] = (), answered_with: Actor | None = None
 ) -> Refused:
-    """The exception for a status."""
     kind = ServerFault if status >= 500 else _KINDS.get(status, Refused)
     return kind(status, code, message, problems, answered_with)

@@ -21,10 +21,7 @@ _SETTLING = frozenset({RunState.WAITING_USER, RunState.SUCCEEDED, RunState.FAILE
 
 
 class Following:
-    """The events of one run, each exactly once, over any number of connections.
-
-    Raises `WaitTimedOut` at the first step after `timeout_sec`.
-    """
+    """The events of one run, each exactly once, over any number of connections, for at most `timeout_sec`."""
 
     def __init__(self, run_id: str, after: int, patience_sec: float, timeout_sec: float | None = None) -> None:
         self.after = after
@@ -43,7 +40,6 @@ class Following:
         return None if self._timeout_sec is None else self._began_at + self._timeout_sec - time.monotonic()
 
     def stream(self) -> calls.Call[bytes]:
-        """The call that resumes the stream after the last event."""
         self._check_time()
         self._buffer = b""
         return calls.event_stream(self._run_id, self.after)
@@ -57,7 +53,11 @@ class Following:
         self._connected_once, self._lost_at, self._delay_sec = True, None, _MIN_DELAY_SEC
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         calls.check_size(len(self._buffer))
-        found = [_event(line) for line in lines if line.startswith(b"data:")]
+        try:
+            data = [line.removeprefix(b"data:") for line in lines if line.startswith(b"data:")]
+            found = [msgspec.json.decode(each, type=Event) for each in data]
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise AnswerUnreadable(f"cannot decode an event: {error}") from None
         return [event for event in found if self.is_new(event)]
 
     def is_new(self, event: Event) -> bool:
@@ -93,10 +93,3 @@ class Following:
 def may_settle(event: Event) -> bool:
     """Whether the run may be final, or may wait, after this event."""
     return event.type == EventType.RUN_STATE and event.data.get("to") in _SETTLING
-
-
-def _event(line: bytes) -> Event:
-    try:
-        return msgspec.json.decode(line.removeprefix(b"data:"), type=Event)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise AnswerUnreadable(f"cannot decode an event: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import ipaddress
 import re
 import socket
 import ssl
@@ -15,7 +14,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -23,6 +21,7 @@ from askback import __version__
 from askback.client import calls
 from askback.client.errors import ServerUnreachable, TokenUnusable
 from askback.client.following import SILENCE_SEC
+from askback.core.webhooks import is_loopback
 
 TIMEOUT_SEC = 60.0
 _NOT_PACKED = frozenset({"__pycache__", ".ds_store", ".git"})
@@ -160,7 +159,7 @@ def connection(
         "headers": headers,
         "timeout": timeout_sec,
         # A proxy cannot reach a server on this machine.
-        "trust_env": not _is_local(url),
+        "trust_env": not is_loopback(httpx.URL(url).host),
     }
 
 
@@ -278,7 +277,7 @@ def _pack(archive: zipfile.ZipFile, path: Path, name: Path) -> None:
 
 @contextmanager
 def written(target: Path) -> Iterator[Any]:
-    """A file that appears only when it is complete."""
+    """Write a file that appears only once it is complete."""
     partial = target.with_name(f".{target.name}.part")
     try:
         with partial.open("wb") as file:
@@ -286,11 +285,3 @@ def written(target: Path) -> Iterator[Any]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _is_local(url: str) -> bool:
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -10,25 +10,16 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from askback.client import calls
+from askback.client import calls, requests
 from askback.client.calls import Call, Download, Listing
 from askback.client.errors import ServerFault, ServerUnreachable
 from askback.client.following import PATIENCE_SEC, Following, may_settle
-from askback.client.requests import (
-    TIMEOUT_SEC,
-    BlockingMethods,
-    connection,
-    cut_off,
-    request_arguments,
-    transport_errors,
-    written,
-)
 from askback.wire.runs import Event, Run
 
 T = TypeVar("T")
 
 
-class Client(BlockingMethods):
+class Client(requests.BlockingMethods):
     """A client of one server. Use it in a `with` block, or close it."""
 
     def __init__(
@@ -36,14 +27,14 @@ class Client(BlockingMethods):
         url: str,
         token: str | None = None,
         *,
-        timeout_sec: float = TIMEOUT_SEC,
+        timeout_sec: float = requests.TIMEOUT_SEC,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """`headers` are sent with every request."""
         self.url = url
         self._timeout_sec = timeout_sec
-        with transport_errors(url):
-            self._http = httpx.Client(**connection(url, token, timeout_sec, headers))
+        with requests.transport_errors(url):
+            self._http = httpx.Client(**requests.connection(url, token, timeout_sec, headers))
 
     def follow(
         self, run_id: str, *, after: int = 0, patience_sec: float = PATIENCE_SEC
@@ -102,8 +93,8 @@ class Client(BlockingMethods):
     @contextmanager
     def _response(self, call: Call[Any], stream_timeout_sec: float | None = None) -> Iterator[httpx.Response]:
         with (
-            request_arguments(call, stream_timeout_sec) as arguments,
-            transport_errors(self.url),
+            requests.request_arguments(call, stream_timeout_sec) as arguments,
+            requests.transport_errors(self.url),
             self._http.stream(call.method, call.path, **arguments) as response,
         ):
             yield response
@@ -112,13 +103,13 @@ class Client(BlockingMethods):
     def _stream(
         self, call: Call[bytes], timeout_sec: float | None = None, cut_after_sec: float | None = None
     ) -> Iterator[Iterator[bytes]]:
-        with self._response(call, timeout_sec) as response, cut_off(response, cut_after_sec):
+        with self._response(call, timeout_sec) as response, requests.cut_off(response, cut_after_sec):
             if response.status_code != httpx.codes.OK:
                 calls.check(call, response.status_code, _body(response))
             yield response.iter_bytes()
 
     def _save(self, download: Download) -> Path:
-        with self._stream(download.call) as chunks, written(download.target) as file:
+        with self._stream(download.call) as chunks, requests.written(download.target) as file:
             for chunk in chunks:
                 file.write(chunk)
         return download.target

@@ -298,6 +298,14 @@ def _email_problems(webhook: Webhook, *path: str | int) -> Sequence[FieldProblem
     return found
 
 
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine: a loopback address, or `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def is_public(address: str) -> bool:
     """Whether an IP address is public. If it embeds an IPv4 address, that one decides."""
     ip = ipaddress.ip_address(address.partition("%")[0])

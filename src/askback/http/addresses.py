@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from askback.core.errors import Unavailable
 
@@ -26,7 +26,7 @@ class Addresses:
     """The accepted `Host` headers besides the names of the page, in lower case."""
     port: int
     labels: PageLabels | None
-    """None if another program could listen on a loopback address at the same port."""
+    """None: the page has no separate host name, because another program may own the port on a loopback address."""
     page_ports: frozenset[str]
     """Port suffixes of the page's names: `:8765`, and those of forwarded loopback names."""
     public_url: str | None = None
@@ -110,31 +110,28 @@ _CHARACTERS = 26
 """130 bits in base32."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PageLabels:
-    """The labels of valid tokens."""
-
-    def __init__(self, key: bytes, *, digests: Callable[[], frozenset[str]], is_valid: Callable[[str], bool]) -> None:
-        self._key = key
-        self._digests = digests
-        """Of all tokens, possibly including expired ones."""
-        self._is_valid = is_valid
-        self._cached: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})
-        """The digests at the last check, and the same by label."""
+    key: bytes
+    digests: Callable[[], frozenset[str]]
+    """Of all tokens, possibly including expired ones."""
+    is_valid: Callable[[str], bool]
+    _cached: tuple[frozenset[str], dict[str, str]] = field(init=False, default_factory=lambda: (frozenset(), {}))
+    """The digests at the last check, and the same by label."""
 
     def of(self, token_digest: str) -> str:
-        mac = hmac.new(self._key, b"askback page name\0" + token_digest.encode(), hashlib.sha256).digest()
+        mac = hmac.new(self.key, b"askback page name\0" + token_digest.encode(), hashlib.sha256).digest()
         return base64.b32encode(mac).decode().lower()[:_CHARACTERS]
 
     def has(self, label: str) -> bool:
-        """Whether it is the label of a valid token."""
         token_digest = self._cached[1].get(label) or self._current().get(label)
-        return token_digest is not None and self._is_valid(token_digest)
+        return token_digest is not None and self.is_valid(token_digest)
 
     def _current(self) -> dict[str, str]:
         """Computed again only if the tokens have changed: anybody can send unknown labels."""
         digests, by_label = self._cached
         try:
-            found = self._digests()
+            found = self.digests()
         except Unavailable:
             # Those of before; which of them are valid is asked for each.
             return by_label

@@ -151,8 +151,9 @@ class Origins:
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = self._allowed_origin(scope)
-        if origin is None:
+        is_api = scope["type"] == "http" and scope["path"].startswith(_API)
+        origin = headers_of(scope).get("origin") if self._allowed and is_api else None
+        if origin is None or origin not in self._allowed:
             await self._app(scope, receive, send)
             return
 
@@ -177,12 +178,6 @@ class Origins:
         ]
         await self._app({**scope, "headers": kept}, receive, with_headers)
 
-    def _allowed_origin(self, scope: Scope) -> str | None:
-        if not self._allowed or scope["type"] != "http" or not scope["path"].startswith(_API):
-            return None
-        origin = headers_of(scope).get("origin")
-        return origin if origin in self._allowed else None
-
 
 _SCHEME = "bearer "
 
@@ -206,7 +201,16 @@ def worker_application(
         return json_response(found, HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def get_metrics(request: Request) -> Response:
-        _check_token(request, find, failures)
+        given = request.headers.get("authorization", "")
+        grant = find(given[len(_SCHEME) :].strip()) if given.lower().startswith(_SCHEME) else None
+        if grant is None:
+            wait = failures.count(address_of(request.scope) or "", "token") if given else None
+            if wait is not None:
+                raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "wait a while", {"Retry-After": str(wait)})
+            challenge = {"WWW-Authenticate": "Bearer"}
+            raise HTTPException(HTTPStatus.UNAUTHORIZED, "send a token: Authorization: Bearer …", challenge)
+        if grant.labels or not grant.allows(AccessScope.READ):
+            raise HTTPException(HTTPStatus.FORBIDDEN, "the token needs the scope 'read', without labels")
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
     routes = {"/healthz": get_health, "/readyz": get_readiness, "/metrics": get_metrics}
@@ -215,17 +219,3 @@ def worker_application(
         exception_handlers=problems.HANDLERS,
     )
     return SafeHeaders(app)
-
-
-def _check_token(request: Request, find: Lookup, failures: FailedSignIns) -> None:
-    given = request.headers.get("authorization", "")
-    grant = find(given[len(_SCHEME) :].strip()) if given.lower().startswith(_SCHEME) else None
-    if grant is None:
-        wait = failures.count(address_of(request.scope) or "", "token") if given else None
-        if wait is not None:
-            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "wait a while", {"Retry-After": str(wait)})
-        raise HTTPException(
-            HTTPStatus.UNAUTHORIZED, "send a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"}
-        )
-    if grant.labels or not grant.allows(AccessScope.READ):
-        raise HTTPException(HTTPStatus.FORBIDDEN, "the token needs the scope 'read', without labels")

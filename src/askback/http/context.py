@@ -109,11 +109,12 @@ class Context:
         return self.service.pools
 
     def run(self, run: runs.Run, input_: dict[str, Any] | None = None) -> Run:
-        """The run, with the reason if it is queued."""
         return Run.of(run, queue_reason=self.service.queue_reason(run), input=input_)
 
     async def submission(self, body: RunCreate, headers: RunCreateHeaders, grant: Grant, by: Actor) -> Submission:
-        key = await self._idempotency_key(headers.idempotency_key, body, grant)
+        key = None
+        if headers.idempotency_key is not None:
+            key = await self._idempotency_key(headers.idempotency_key, body, grant)
         values, files = await self.files_of(body.input)
         skill = body.skill
         same = {name: getattr(body, name) for name in _SAME}
@@ -146,10 +147,8 @@ class Context:
         reminders = reminders_of(given.kind, wanted, self.reminders)
         return Webhook(url=given.url, secret=given.secret, kind=given.kind, states=given.states, reminders=reminders)
 
-    async def _idempotency_key(self, key: str | None, body: RunCreate, grant: Grant) -> IdempotencyKey | None:
+    async def _idempotency_key(self, key: str, body: RunCreate, grant: Grant) -> IdempotencyKey:
         """Keys of different tokens never meet: the response would show one caller the run of another."""
-        if key is None:
-            return None
         if is_large(body.input, body.parameter, body.options):
             digest = await self.pools.parsing.run(body_digest, body, self.links.key)
         else:
@@ -158,7 +157,8 @@ class Context:
 
     async def files_of(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Path]]:
         """The values without uploads, and the files of the uploads."""
-        named = {key: value["upload_id"] for key, value in values.items() if _is_upload(value)}
+        single = {key: value for key, value in values.items() if isinstance(value, dict) and len(value) == 1}
+        named = {key: value["upload_id"] for key, value in single.items() if isinstance(value.get("upload_id"), str)}
         if not named:
             return values, {}
         files = {key: await self._path(upload_id) for key, upload_id in named.items()}
@@ -168,7 +168,6 @@ class Context:
         return await self.pools.files.run(self.uploads.path, upload_id, self.uploads_of)
 
     async def record_use(self, uploaded: Collection[Path], run: runs.Run) -> None:
-        """Record which uploads the run uses: they are deleted with it."""
         if uploaded:
             await self.pools.files.run(self.uploads.record_use, uploaded, run.id, admitted=True)
 
@@ -180,10 +179,6 @@ def _origin(given: FromRun, grant: Grant) -> runs.Origin:
             RefusalCode.SCOPE_MISSING, "from_run reads another run: the token needs the scope 'read' as well"
         )
     return runs.Origin(run_id=parse_run_id(given.run_id), files=given.files, session=given.session, at=given.at)
-
-
-def _is_upload(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"upload_id"} and isinstance(value["upload_id"], str)
 
 
 def body_digest(body: RunCreate, key: bytes = b"") -> str:
@@ -207,12 +202,12 @@ def body_digest(body: RunCreate, key: bytes = b"") -> str:
 
 def _given_fields(part: Shape) -> dict[str, Any]:
     """The fields that differ from their defaults: an answer may be false or 0, and no labels are not the usual ones."""
-    fields = msgspec.structs.fields(part)
-    return {each.name: value for each in fields if (value := getattr(part, each.name)) != _default(each)}
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    given = {}
+    for each in msgspec.structs.fields(part):
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        if (value := getattr(part, each.name)) != default:
+            given[each.name] = value
+    return given
 
 
 def json_response(
@@ -224,21 +219,11 @@ def json_response(
 _CHANGED = "audit_changed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    object: str | None
-    run_id: str | None = None
-    interaction_id: str | None = None
-
-
 def changed(
     request: Request, what: str | None = None, *, run_id: str | None = None, interaction_id: str | None = None
 ) -> None:
-    """Set what the audit entry is about. For handlers that write outside the database.
-
-    If the handler does not call it, nothing was written, and there is no entry.
-    """
-    request.scope[_CHANGED] = Changed(object=what, run_id=run_id, interaction_id=interaction_id)
+    """Set what the audit entry is about, if the handler has written something outside the database."""
+    request.scope[_CHANGED] = {"object": what, "run_id": run_id, "interaction_id": interaction_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +233,14 @@ class AuditTrail:
     store: Store
     clock: Callable[[], datetime]
 
-    async def record(self, by: Actor, action: Action, what: Changed) -> None:
-        about = {"run_id": what.run_id, "interaction_id": what.interaction_id, "object": what.object}
-        await self.store.record(audit_entry(by, action, self.clock(), **about))
+    async def record(self, by: Actor, action: Action, **what: str | None) -> None:
+        await self.store.record(audit_entry(by, action, self.clock(), **what))
 
     async def record_request(self, request: Request, action: Action | None) -> None:
         """Add the entry of a request whose handler has succeeded."""
-        what: Changed | None = request.scope.pop(_CHANGED, None)
+        what: dict[str, str | None] | None = request.scope.pop(_CHANGED, None)
         if what is None:
             return
         if action is None or action.with_run:
             raise RuntimeError(f"{request.method} {request.url.path} does not declare what it writes")
-        await self.record(actor_of(request), action, what)
+        await self.record(actor_of(request), action, **what)

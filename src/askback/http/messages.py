@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -57,13 +56,12 @@ class Messages:
         async with AsyncExitStack() as handling:
             try:
                 checked = await self._checked(scope, receive, handling)
-                message = _allowed(checked)
+                method, body = _allowed_method(checked), checked.body
             except (HTTPException, AskbackError) as error:
                 await _refusal(error)(scope, receive, send)
                 return
             del checked
-            replayed = _Replayed(message.body, receive)
-            await self._app({**scope, METHOD: message.method}, replayed, send)
+            await self._app({**scope, METHOD: method}, _Replayed(body, receive), send)
 
     async def _checked(self, scope: Scope, receive: Receive, handling: AsyncExitStack) -> Checked:
         owner = scope["grant"].owner
@@ -79,13 +77,8 @@ class Messages:
             del self._memories[owner], self._requests[owner]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RpcMessage:
-    body: bytes
-    method: str | None
-
-
-def _allowed(checked: Checked) -> _RpcMessage:
+def _allowed_method(checked: Checked) -> str | None:
+    """The method of a message that is small enough for it; None for a response."""
     document = checked.document
     given = document if isinstance(document, dict) else {}
     method = given.get("method")
@@ -95,27 +88,18 @@ def _allowed(checked: Checked) -> _RpcMessage:
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
     if _is_deep(document):
         raise HTTPException(HTTPStatus.BAD_REQUEST, "the JSON is nested too deeply")
-    return _RpcMessage(body=checked.body, method=method if isinstance(method, str) else None)
+    return method if isinstance(method, str) else None
 
 
 def _is_deep(document: Any) -> bool:
     """Whether there are more levels than the application can write again."""
     level = [document]
     for _ in range(_MAX_LEVELS):
-        level = [value for each in level for value in _values(each)]
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [value for values in inside for value in values]
         if not level:
             return False
     return True
-
-
-def _values(value: Any) -> Any:
-    match value:
-        case dict():
-            return value.values()
-        case list():
-            return value
-        case _:
-            return ()
 
 
 class _Replayed:

@@ -18,7 +18,7 @@ from askback.core.events import EventType
 from askback.core.interactions import AnsweredBy, InboxOrder, InteractionOutcome
 from askback.core.runs import InheritedFiles, Mode, ProfileKind, RunState
 from askback.core.webhooks import DeliveryReason, WebhookKind
-from askback.http.problems import MEDIA_TYPE, REQUEST_CODES, RequestCode, status_of
+from askback.http.problems import MEDIA_TYPE, RequestCode, status_of
 from askback.http.routing import EVENT_STREAM, Access, Code, Operation
 from askback.wire.base import Shape
 from askback.wire.deliveries import Notification
@@ -148,7 +148,7 @@ def _operation(operation: Operation) -> Json:
         "description": inspect.cleandoc(operation.handler.__doc__ or ""),
         "operationId": getattr(operation.handler, "__name__", ""),
     }
-    if parameters := [*_path_parameters(operation), *_parameters(operation)]:
+    if parameters := list(_parameters(operation)):
         described["parameters"] = parameters
     if operation.body is not None:
         required = any(each.required for each in msgspec.structs.fields(operation.body))
@@ -169,13 +169,10 @@ def _security(scopes: Iterable[AccessScope]) -> list[dict[str, list[str]]]:
     return [{TOKEN: roles}, {COOKIE: roles}]
 
 
-def _path_parameters(operation: Operation) -> Iterator[Json]:
-    for name, (description, example, _) in operation.path_parameters.items():
-        schema = {"type": "string", "description": description, "examples": [example]}
-        yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-
-
 def _parameters(operation: Operation) -> Iterator[Json]:
+    for name, (description, example, _) in operation.path_parameters.items():
+        schema: Json = {"type": "string", "description": description, "examples": [example]}
+        yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
     for place, shape in (("query", operation.query), ("header", operation.headers)):
         if shape is None:
             continue
@@ -226,19 +223,16 @@ def _problems(operation: Operation) -> Json:
 def _problem(status: HTTPStatus, codes: list[Code]) -> Json:
     properties = {"code": {"enum": [str(code) for code in codes]}, "status": {"const": int(status)}}
     schema = {"allOf": [{"$ref": _REF.format(name=Problem.__name__)}, {"type": "object", "properties": properties}]}
-    examples = {str(code): {"summary": meaning(code), "value": _example(status, code)} for code in codes}
+    examples = {}
+    for code in codes:
+        shown = Problem(type="about:blank", title=status.phrase, status=int(status), code=code, detail=meaning(code))
+        examples[str(code)] = {"summary": meaning(code), "value": msgspec.to_builtins(shown)}
     description = " ".join(f"`{code}`: {meaning(code)}" for code in codes)
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}}}
 
 
-def _example(status: HTTPStatus, code: Code) -> Json:
-    shown = Problem(type="about:blank", title=status.phrase, status=int(status), code=code, detail=meaning(code))
-    found: Json = msgspec.to_builtins(shown)
-    return found
-
-
 def meaning(code: Code) -> str:
-    return REQUEST_CODES[code][1] if isinstance(code, RequestCode) else code.meaning
+    return code.meaning
 
 
 def _schemas(types: Iterable[type]) -> dict[str, Json]:

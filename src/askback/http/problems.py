@@ -16,7 +16,6 @@ from starlette.types import ExceptionHandler
 from askback.core.actors import Actor
 from askback.core.errors import (
     FULL_DISK,
-    TEMPORARY,
     AlreadyClosed,
     AskbackError,
     Conflict,
@@ -47,57 +46,57 @@ _PROBLEMS_CHARS = 16_384
 
 
 class RequestCode(StrEnum):
-    """Why a request was refused before it was processed."""
+    """Why a request was refused before it was processed. The last code of a status is that status's default."""
 
-    REQUEST_MALFORMED = "REQUEST_MALFORMED"
-    UNAUTHORIZED = "UNAUTHORIZED"
-    FORBIDDEN = "FORBIDDEN"
-    NOT_FOUND = "NOT_FOUND"
-    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
-    BODY_TOO_SLOW = "BODY_TOO_SLOW"
-    BODY_TOO_LARGE = "BODY_TOO_LARGE"
-    MEDIA_TYPE_UNSUPPORTED = "MEDIA_TYPE_UNSUPPORTED"
-    REQUEST_INVALID = "REQUEST_INVALID"
-    TOO_MANY_FAILED_SIGN_INS = "TOO_MANY_FAILED_SIGN_INS"
-    TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
-    INTERNAL_ERROR = "INTERNAL_ERROR"
+    status: HTTPStatus
+    meaning: str
 
+    def __new__(cls, code: str, status: HTTPStatus, meaning: str) -> RequestCode:
+        made = str.__new__(cls, code)
+        made._value_, made.status, made.meaning = code, status, meaning
+        return made
 
-REQUEST_CODES: dict[RequestCode, tuple[HTTPStatus, str]] = {
-    RequestCode.REQUEST_MALFORMED: (
+    REQUEST_MALFORMED = (
+        "REQUEST_MALFORMED",
         HTTPStatus.BAD_REQUEST,
-        "The request cannot be parsed as HTTP, as JSON or as a form, or its line and headers are longer than 16 KB or more than 100.",
-    ),
-    RequestCode.UNAUTHORIZED: (
+        "The request cannot be parsed as HTTP, as JSON or as a form, or its line and headers are longer than 16 "
+        "KB or more than 100.",
+    )
+    UNAUTHORIZED = (
+        "UNAUTHORIZED",
         HTTPStatus.UNAUTHORIZED,
         "No valid token or session was sent, or the link is forged, expired or revoked.",
-    ),
-    RequestCode.FORBIDDEN: (HTTPStatus.FORBIDDEN, "The request comes from another site, or is for another host name."),
-    RequestCode.NOT_FOUND: (HTTPStatus.NOT_FOUND, "The path does not exist."),
-    RequestCode.METHOD_NOT_ALLOWED: (HTTPStatus.METHOD_NOT_ALLOWED, "The path does not support the method."),
-    RequestCode.BODY_TOO_SLOW: (HTTPStatus.REQUEST_TIMEOUT, "The body was sent too slowly; see `limits.body_sec`."),
-    RequestCode.BODY_TOO_LARGE: (
+    )
+    FORBIDDEN = "FORBIDDEN", HTTPStatus.FORBIDDEN, "The request comes from another site, or is for another host name."
+    NOT_FOUND = "NOT_FOUND", HTTPStatus.NOT_FOUND, "The path does not exist."
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED", HTTPStatus.METHOD_NOT_ALLOWED, "The path does not support the method."
+    BODY_TOO_SLOW = "BODY_TOO_SLOW", HTTPStatus.REQUEST_TIMEOUT, "The body was sent too slowly; see `limits.body_sec`."
+    BODY_TOO_LARGE = (
+        "BODY_TOO_LARGE",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "The body is too large, or contains more values than `limits.body_values`. The maximum is `limits.body` for a run, "
-        "`limits.upload` for files, 7 MB for a reply, 2 MB for a call at `/mcp`, and 256 KB for everything else.",
-    ),
-    RequestCode.MEDIA_TYPE_UNSUPPORTED: (
+        "The body is too large, or contains more values than `limits.body_values`. The maximum is `limits.body` "
+        "for a run, `limits.upload` for files, 7 MB for a reply, 2 MB for a call at `/mcp`, and 256 KB for "
+        "everything else.",
+    )
+    MEDIA_TYPE_UNSUPPORTED = (
+        "MEDIA_TYPE_UNSUPPORTED",
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         "The media type of the body is not supported.",
-    ),
-    RequestCode.REQUEST_INVALID: (
+    )
+    REQUEST_INVALID = (
+        "REQUEST_INVALID",
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "A field or parameter is missing, unknown or invalid; see `problems`.",
-    ),
-    RequestCode.TOO_MANY_FAILED_SIGN_INS: (
+    )
+    TOO_MANY_FAILED_SIGN_INS = (
+        "TOO_MANY_FAILED_SIGN_INS",
         HTTPStatus.TOO_MANY_REQUESTS,
-        "No valid token or session was sent, and there were too many failed sign-ins from the address; see `Retry-After`. "
-        "A valid token is accepted at once.",
-    ),
-    # The last code of a status is the default for errors that only have a status.
-    RequestCode.TOO_MANY_STREAMS: (HTTPStatus.TOO_MANY_REQUESTS, "Too many event streams are open."),
-    RequestCode.INTERNAL_ERROR: (HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; see the log of the server."),
-}
+        "No valid token or session was sent, and there were too many failed sign-ins from the address; see "
+        "`Retry-After`. A valid token is accepted at once.",
+    )
+    TOO_MANY_STREAMS = "TOO_MANY_STREAMS", HTTPStatus.TOO_MANY_REQUESTS, "Too many event streams are open."
+    INTERNAL_ERROR = "INTERNAL_ERROR", HTTPStatus.INTERNAL_SERVER_ERROR, "An internal error; see the log of the server."
+
 
 _KIND_STATUS: dict[type[AskbackError], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -117,7 +116,7 @@ _RETRY_AFTER_SEC = {
     RefusalCode.QUOTA_EXCEEDED: 10,
 }
 """When to retry."""
-_BY_STATUS = {status: code for code, (status, _) in REQUEST_CODES.items()}
+_BY_STATUS = {code.status: code for code in RequestCode}
 
 BODY = (
     RequestCode.REQUEST_MALFORMED,
@@ -130,14 +129,12 @@ JSON_BODY = (*BODY, RequestCode.REQUEST_INVALID)
 
 
 def status_of(code: RefusalCode | RequestCode) -> HTTPStatus:
-    """The status of the code itself, or else of its kind."""
     if isinstance(code, RequestCode):
-        return REQUEST_CODES[code][0]
+        return code.status
     return _OWN_STATUS.get(code) or _KIND_STATUS[code.kind]
 
 
 def default_code(status: HTTPStatus) -> str:
-    """The code of errors that only have a status."""
     return _BY_STATUS.get(status, RequestCode.REQUEST_MALFORMED)
 
 
@@ -181,7 +178,6 @@ def _few(problems: Sequence[str]) -> tuple[FieldProblem, ...]:
 
 
 def retry_after(error: AskbackError) -> dict[str, str] | None:
-    """The header that says when to retry."""
     after = _RETRY_AFTER_SEC.get(error.code)
     return None if after is None else {"Retry-After": str(after)}
 
@@ -197,55 +193,36 @@ def refused(error: AskbackError) -> Response:
     )
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, AskbackError)
-    return refused(error)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Mismatch)
-    return problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "the request is invalid",
-        code=RequestCode.REQUEST_INVALID,
-        problems=error.problems,
-    )
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Errors of Starlette, which only have the phrase of their status, and our own, which have a message."""
-    assert isinstance(error, HTTPException)
-    status, detail = HTTPStatus(error.status_code), str(error.detail)
-    if detail == status.phrase:
-        # The sentence of the reference, as a message.
-        sentence = REQUEST_CODES[_BY_STATUS[status]][1] if status in _BY_STATUS else ""
-        detail = sentence[:1].lower() + sentence[1:].removesuffix(".")
-    return problem(status, detail, headers=error.headers)
-
-
-async def _os_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, OSError)
-    if error.errno in TEMPORARY:
-        return refused(shortage(error))
-    if error.errno not in FULL_DISK:
-        raise error
-    return refused(disk_full())
-
-
-async def _runtime_error(request: Request, error: Exception) -> Response:
-    """A thread cannot be started: Python has no other type for it."""
-    assert isinstance(error, RuntimeError)
-    if is_temporary(error):
-        return refused(shortage(error))
+async def _answer(request: Request, error: Exception) -> Response:
+    match error:
+        case AskbackError():
+            return refused(error)
+        case Mismatch(problems=problems):
+            status, code = HTTPStatus.UNPROCESSABLE_ENTITY, RequestCode.REQUEST_INVALID
+            return problem(status, "the request is invalid", code=code, problems=problems)
+        case HTTPException():
+            return _http_error(error)
+        case ClientDisconnect():
+            return problem(HTTPStatus.BAD_REQUEST, "the client disconnected before it had sent the whole body")
+        case MemoryError():
+            message = "this machine is short of memory; try again"
+            return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, message))
+        case OSError() if error.errno in FULL_DISK:
+            return refused(disk_full())
+        case OSError() | RuntimeError() if is_temporary(error):
+            # A `RuntimeError` if a thread cannot be started.
+            return refused(shortage(error))
     raise error
 
 
-async def _memory_error(request: Request, error: Exception) -> Response:
-    return refused(Unavailable(RefusalCode.RESOURCE_SHORTAGE, "this machine is short of memory; try again"))
-
-
-async def _client_left(request: Request, error: Exception) -> Response:
-    return problem(HTTPStatus.BAD_REQUEST, "the client disconnected before it had sent the whole body")
+def _http_error(error: HTTPException) -> Response:
+    """Errors of Starlette, which only have the phrase of their status, and our own, which have a message."""
+    status, detail = HTTPStatus(error.status_code), str(error.detail)
+    if detail == status.phrase:
+        # The sentence of the reference, as a message.
+        sentence = _BY_STATUS[status].meaning if status in _BY_STATUS else ""
+        detail = sentence[:1].lower() + sentence[1:].removesuffix(".")
+    return problem(status, detail, headers=error.headers)
 
 
 async def _bug(request: Request, error: Exception) -> Response:
@@ -254,13 +231,9 @@ async def _bug(request: Request, error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, ExceptionHandler] = {
-    AskbackError: _refused,
-    Mismatch: _invalid,
-    HTTPException: _http_error,
-    OSError: _os_error,
-    RuntimeError: _runtime_error,
-    MemoryError: _memory_error,
-    ClientDisconnect: _client_left,
+    **dict.fromkeys(
+        (AskbackError, Mismatch, HTTPException, OSError, RuntimeError, MemoryError, ClientDisconnect), _answer
+    ),
     Exception: _bug,
 }
 """Every error becomes a problem."""

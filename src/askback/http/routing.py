@@ -33,8 +33,6 @@ _CONVERTOR = re.compile(r":\w+")
 
 
 class Access(Enum):
-    """What a caller needs."""
-
     TOKEN = auto()
     LINK = auto()
     NOTHING = auto()
@@ -97,7 +95,7 @@ class Operation:
     action: Action | None = None
     """What it writes. Its entry in the audit log is added after the handler, or with the change of a run."""
     refusals: tuple[Code, ...] = ()
-    """Beside those that every operation may return, and those that follow from its path, query and body."""
+    """Further error codes: those of every operation, and those that its path, query and body imply, are added."""
     whole_server: bool = False
     """Whether it shows something of all runs together, so that a token that is restricted to labels may not call it."""
 

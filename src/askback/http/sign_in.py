@@ -25,7 +25,7 @@ from askback.core.actors import Caller, Channel
 from askback.http.addresses import Addresses, cookie
 from askback.http.auth import ENTER, SignInPages, address_of, headers_of, host_of, query_of
 from askback.http.bodies import declared_length
-from askback.http.context import AuditTrail, Changed
+from askback.http.context import AuditTrail
 from askback.http.quotas import RequestRate
 
 CODE_SEC = 300.0
@@ -80,8 +80,6 @@ class Codes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SignIn:
-    """Handles `/enter`."""
-
     find: Lookup
     holder: Lookup
     sessions: Sessions
@@ -99,13 +97,19 @@ class SignIn:
         if scope["method"] == "POST":
             form = await self.forms.read(scope, receive)
             if "invitation" in form:
-                return await self._by_invitation(scope, form["invitation"])
+                scope["sign_in_by"] = "invitation"
+                used = await asyncio.to_thread(self.invitations.take, form["invitation"])
+                grant = None if used is None else self.holder(used.token_digest)
+                return None if grant is None else await self._admit(scope, grant, "/", invited=True)
             scope["sign_in_target"] = self.pages.target(form.get("next", ""))
             return await self._by_token(scope, _token_in(form.get("token", "")), scope["sign_in_target"])
         if "token" in query:
             return self._confirm(scope, query["token"]) or await self._by_token(scope, query["token"], "/")
         if "invitation" in query:
-            return self._invited(scope, query["invitation"])
+            # Asks first: messengers open links for a preview, which must not use the invitation up.
+            text = query["invitation"]
+            unused = self.invitations.find(text)
+            return None if unused is None else self.pages.invitation_page(scope, name=unused.token, text=text)
         found = await self._by_code(scope, query["code"]) if "code" in query else None
         found = found or (self._step(scope, query["step"]) if "step" in query else None)
         if found is None and self._signed_in(scope) is not None:
@@ -133,17 +137,6 @@ class SignIn:
         if grant is None:
             return None
         return self.rate.refusal(grant) or await self._admit(scope, grant, target)
-
-    def _invited(self, scope: Scope, text: str) -> Response | None:
-        """Asks first: messengers open links for a preview, which must not use the invitation up."""
-        found = self.invitations.find(text)
-        return None if found is None else self.pages.invitation_page(scope, name=found.token, text=text)
-
-    async def _by_invitation(self, scope: Scope, text: str) -> Response | None:
-        scope["sign_in_by"] = "invitation"
-        found = await asyncio.to_thread(self.invitations.take, text)
-        grant = None if found is None else self.holder(found.token_digest)
-        return None if grant is None else await self._admit(scope, grant, "/", invited=True)
 
     async def _admit(self, scope: Scope, grant: Grant, target: str, *, invited: bool = False) -> Response:
         """A session at this host name, or a step to the name of the page."""
@@ -185,9 +178,9 @@ class SignIn:
         make = functools.partial(self.sessions.make, host=host, user_agent=agent, instead_of=self._cookie(scope))
         made = await asyncio.to_thread(make, grant, invited=invited)
         by = Caller(name=grant.name, via=Channel.PAGE, address=address_of(scope))
-        await self.audit.record(by, Action.SESSION_START, Changed(object=made.id))
+        await self.audit.record(by, Action.SESSION_START, object=made.id)
         if made.displaced:
-            await self.audit.record(by, Action.SESSION_END, Changed(object=", ".join(made.displaced)))
+            await self.audit.record(by, Action.SESSION_END, object=", ".join(made.displaced))
         response = self.pages.signed_in(scope, target)
         # A phone ends its browser often, and forgets a cookie without an age.
         age = round(self.sessions.device.max_age.total_seconds()) if invited else None
@@ -218,10 +211,7 @@ def set_cookie(response: Response, addresses: Addresses, host: str, text: str, *
 
 
 class Forms:
-    """Reads small forms of unauthenticated clients, with limits on size and time.
-
-    If there are too many, the oldest is dropped, so that slow clients do not keep others from signing in.
-    """
+    """Reads small forms of unauthenticated clients, within limits. If there are too many, the oldest is dropped."""
 
     def __init__(self, *, max_forms: int = _MAX_BODIES, seconds: float = _BODY_SEC) -> None:
         self._max_forms = max_forms

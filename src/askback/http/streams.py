@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from askback.background.loops import racing
 from askback.core.errors import Unavailable
 from askback.core.events import Event
 from askback.core.runs import Run
@@ -54,25 +56,17 @@ def _preference(part: str) -> tuple[str, float]:
     return name, 1.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Streams:
-    """The open streams, and the encoded events that they share."""
-
-    def __init__(
-        self,
-        *,
-        heartbeat_sec: float = HEARTBEAT_SEC,
-        max_per_token: int = MAX_PER_TOKEN,
-        max_in_total: int = MAX_IN_TOTAL,
-    ) -> None:
-        self.heartbeat_sec = heartbeat_sec
-        self.max_per_token = max_per_token
-        self.max_in_total = max_in_total
-        self.closing = asyncio.Event()
-        self.measure_lag: Callable[[float], None] = lambda seconds: None
-        """Gets the time from the commit of an event until it was written to a client."""
-        self._open: Counter[str] = Counter()
-        self._cached: dict[Hashable, bytes] = {}
-        self._inbox: tuple[InboxPage, bytes] | None = None
+    heartbeat_sec: float = HEARTBEAT_SEC
+    max_per_token: int = MAX_PER_TOKEN
+    max_in_total: int = MAX_IN_TOTAL
+    closing: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    measure_lag: Callable[[float], None] = field(init=False, default_factory=lambda: lambda seconds: None)
+    """Gets the time from the commit of an event until it was written to a client."""
+    _open: Counter[str] = field(init=False, default_factory=Counter)
+    _cached: dict[Hashable, bytes] = field(init=False, default_factory=dict)
+    _inbox: tuple[InboxPage, bytes] | None = None
 
     @property
     def count(self) -> int:
@@ -99,50 +93,34 @@ class Streams:
 
     async def until_closing(self, work: Awaitable[object]) -> None:
         """Wait for the work, or until the server stops."""
-        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self.closing.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0].done():
-                tasks[0].result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with racing(work, self.closing.wait()) as (working, _):
+            if working.done():
+                working.result()
 
     async def while_valid(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application respond, until the server stops or the caller's token ends."""
         answer = _Answer(send)
-        work = asyncio.ensure_future(self.until_closing(app(scope, receive, answer)))
-        watch = asyncio.ensure_future(_signed_out(scope))
-        try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+        async with racing(self.until_closing(app(scope, receive, answer)), _signed_out(scope)) as (work, _):
             if work.done():
                 work.result()
                 return
-        finally:
-            for task in (work, watch):
-                task.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
         if not answer.started:
             check_still_valid(scope)
         await answer.end()
 
     def encoded(self, event: Event) -> bytes:
         """The event as it is sent, encoded once for all clients."""
-        key = (event.run_id, event.seq)
-        if (known := self._cached.get(key)) is not None:
-            return known
-        data = msgspec.json.encode(wire.Event.of(event))
-        return self._cache(key, b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), data))
+        head = b"id: %d\nevent: %s\n" % (event.seq, event.type.encode())
+        return self._encoded((event.run_id, event.seq), head, lambda: wire.Event.of(event))
 
     def encoded_run(self, run: Run, view: Callable[[Run], Any]) -> bytes:
         """The run as it is sent to clients that follow all runs."""
-        key = (run.id, "version", run.version)
+        return self._encoded((run.id, "version", run.version), b"event: run\n", lambda: view(run))
+
+    def _encoded(self, key: Hashable, head: bytes, shown: Callable[[], Any]) -> bytes:
         if (known := self._cached.get(key)) is not None:
             return known
-        return self._cache(key, b"event: run\ndata: %s\n\n" % msgspec.json.encode(view(run)))
-
-    def _cache(self, key: Hashable, text: bytes) -> bytes:
+        text = head + b"data: %s\n\n" % msgspec.json.encode(shown())
         if len(text) <= _CACHED_EVENT_BYTES:
             self._cached[key] = text
             if len(self._cached) > _CACHED_EVENTS:
@@ -181,15 +159,9 @@ class EventStream(Response):
 
     async def _until_over(self, scope: Scope, receive: Receive, send: Send) -> None:
         write = scope.get("extensions", {}).get(WRITE, lambda data: False)
-        sending = asyncio.ensure_future(self._send_events(scope, send, write))
-        parts = (self._beat(send), until_disconnected(receive), _signed_out(scope), self._streams.closing.wait())
-        others = [asyncio.ensure_future(part) for part in parts]
-        try:
-            await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, *others):
-                task.cancel()
-            await asyncio.gather(sending, *others, return_exceptions=True)
+        ends = (self._beat(send), until_disconnected(receive), _signed_out(scope), self._streams.closing.wait())
+        async with racing(self._send_events(scope, send, write), *ends) as (sending, *_):
+            pass
         with suppress(asyncio.CancelledError, Unavailable):
             sending.result()
         await _end(send)

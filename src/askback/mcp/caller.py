@@ -110,7 +110,12 @@ class Caller:
     async def closed(self, run: Run, interaction_id: str, until: float, progress: Progress) -> Run:
         """The run when somebody has answered this question elsewhere, or as it is at that moment."""
         began, etag = time.monotonic(), None
-        while _asks(run, interaction_id) and (left := until - time.monotonic()) > 0:
+
+        def asks() -> bool:
+            asked = run.pending_interaction
+            return run.state is RunState.WAITING_USER and asked is not None and asked.interaction_id == interaction_id
+
+        while asks() and (left := until - time.monotonic()) > 0:
             found = await self.client.changed_run(run.id, etag, wait_sec=min(left, PROGRESS_SEC))
             if found is not None:
                 run, etag = found
@@ -172,11 +177,6 @@ class Caller:
         return await asyncio.shield(task)
 
 
-def _asks(run: Run, interaction_id: str) -> bool:
-    asked = run.pending_interaction
-    return run.state is RunState.WAITING_USER and asked is not None and asked.interaction_id == interaction_id
-
-
 MAX_FORMS_PER_CALLER = 32
 Question = tuple[str, str, str]
 """The caller, the run and the question."""
@@ -199,10 +199,7 @@ class Remembered(Generic[T]):
 
 
 class OpenForms:
-    """Forms that clients have not answered: one for each question, and a limited number for each caller.
-
-    A newer form replaces the one for the same question: its client may have closed that one.
-    """
+    """Unanswered forms: one for each question, where a newer form replaces the older, and a limited number per caller."""
 
     def __init__(self, max_per_caller: int = MAX_FORMS_PER_CALLER) -> None:
         self._max_per_caller = max_per_caller
@@ -216,8 +213,9 @@ class OpenForms:
             if (replaced := self._open.pop(each, None)) is not None:
                 replaced.cancel()
         self._open[question] = form
-        form.add_done_callback(lambda done: self._forget(question, done))
 
-    def _forget(self, question: Question, form: asyncio.Task[Any]) -> None:
-        if self._open.get(question) is form:
-            del self._open[question]
+        def forget(done: asyncio.Task[Any]) -> None:
+            if self._open.get(question) is done:
+                del self._open[question]
+
+        form.add_done_callback(forget)

@@ -66,7 +66,7 @@ def _as_asked(answer: str, schema: dict[str, Any] | None) -> Any:
 
 
 def _fitting(asked: Interaction, given: Any) -> Any:
-    """The answer as the page of the question sends it."""
+    """A confirmation as `yes` or `no`, any other answer as it is. Raises `Refused` for a confirmation with other words."""
     if not is_confirmation(asked):
         return given
     answer = confirmation(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self, assert_never
+from typing import Annotated, Any, Literal, Self
 
 import mcp_types as types
 import msgspec
@@ -112,7 +112,7 @@ def envelope_of(
     error = run.error if run.state is RunState.FAILED else None
     files: tuple[Artifact, ...] = () if result is None else result.artifacts
     earlier = "This is the run that the same call has started before. " if found else ""
-    message = _next_step(run, answer_url) if may_read else f"{state_text(run.state)} {_CANNOT_READ}"
+    message = _next_step(run, answer_url) if may_read else f"{STATES[run.state]} {_CANNOT_READ}"
     return Envelope(
         run_id=run.id,
         state=run.state,
@@ -137,28 +137,19 @@ def _next_step(run: Run, answer_url: str | None) -> str:
         case RunState.SUCCEEDED:
             return "The run has succeeded: data is its output."
         case RunState.FAILED | RunState.CANCELED:
-            return state_text(run.state)
+            return STATES[run.state]
         case _:
             return "The run continues. Call get_run to wait for it."
 
 
-def state_text(state: RunState) -> str:
-    """The state of a run in a sentence."""
-    match state:
-        case RunState.QUEUED:
-            return "The run will start soon."
-        case RunState.RUNNING:
-            return "The run is working."
-        case RunState.WAITING_USER:
-            return "The run waits for its user."
-        case RunState.SUCCEEDED:
-            return "The run has succeeded."
-        case RunState.FAILED:
-            return "The run has failed."
-        case RunState.CANCELED:
-            return "The run was canceled."
-        case _:
-            assert_never(state)
+STATES = {
+    RunState.QUEUED: "The run will start soon.",
+    RunState.RUNNING: "The run is working.",
+    RunState.WAITING_USER: "The run waits for its user.",
+    RunState.SUCCEEDED: "The run has succeeded.",
+    RunState.FAILED: "The run has failed.",
+    RunState.CANCELED: "The run was canceled.",
+}
 
 
 def enveloped(envelope: Envelope, problem: str = "") -> types.CallToolResult:
@@ -198,10 +189,7 @@ def failed(error: CallFailed) -> types.CallToolResult:
 
 
 def refused(code: str, message: str) -> types.CallToolResult:
-    """A refusal, which the model can read and act on.
-
-    It is not JSON: a client may take JSON for the structured result, and replace it by what the output schema misses in it.
-    """
+    """A refusal as text: a client may take JSON for the structured result, and replace it."""
     return _failure(f"{code}: {message}")
 
 
@@ -229,8 +217,6 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class StartSkill(_Arguments, frozen=True, kw_only=True):
-    """What a tool of one skill takes."""
-
     input: Annotated[dict[str, Any], Meta(description="The input of the skill, as its input schema describes it.")] = {}
     parameter: Annotated[dict[str, Any], Meta(description="The parameters of the skill, if it has any.")] = {}
     engine: Annotated[str, Meta(description="The engine that carries the skill out. Default: the server chooses.")] = ""
@@ -252,21 +238,15 @@ class StartSkill(_Arguments, frozen=True, kw_only=True):
 
 
 class RunSkill(StartSkill, frozen=True, kw_only=True):
-    """What `run_skill` takes."""
-
     skill: Annotated[str, Meta(min_length=1, description="The id of the skill. list_skills lists them.")]
 
 
 class GetRun(_Arguments, frozen=True, kw_only=True):
-    """What `get_run` takes."""
-
     run_id: RunId
     wait_sec: Wait = MAX_WAIT_SEC
 
 
 class AnswerQuestion(_Arguments, frozen=True, kw_only=True):
-    """What `answer_question` takes."""
-
     run_id: RunId
     interaction_id: Annotated[str, Meta(min_length=1, description="The interaction_id of the question.")]
     answer: Annotated[
@@ -280,14 +260,10 @@ class AnswerQuestion(_Arguments, frozen=True, kw_only=True):
 
 
 class CancelRun(_Arguments, frozen=True, kw_only=True):
-    """What `cancel_run` takes."""
-
     run_id: RunId
 
 
 class ListQuestions(_Arguments, frozen=True, kw_only=True):
-    """What `list_questions` takes."""
-
     skill: Annotated[str, Meta(description="Only questions of this skill.")] = ""
 
 

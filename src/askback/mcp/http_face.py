@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -121,11 +121,17 @@ class HttpFace:
             await self._manager.handle_request({**scope, "user": user}, receive, send)
 
     async def _end_session(self, session_id: str, owner: str) -> None:
-        """End a session with the request that its client would send."""
-        scope = {"type": "http", "method": "DELETE", "path": "/mcp", "query_string": b""}
-        await self._handle(
-            owner, {**scope, "headers": [(_SESSION_ID, session_id.encode("latin-1"))]}, _no_body, _ignore
-        )
+        """End a session with the request that its client would send, and ignore the response."""
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            pass
+
+        headers = [(_SESSION_ID, session_id.encode("latin-1"))]
+        scope = {"type": "http", "method": "DELETE", "path": "/mcp", "query_string": b"", "headers": headers}
+        await self._handle(owner, scope, receive, send)
 
     def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         scope = _scope(ctx)
@@ -133,14 +139,6 @@ class HttpFace:
         # It has no connection, so nothing has to be closed; an answer may come after the call has returned.
         client = AsyncClient(f"http://{host}", headers=BY_MCP, transport=_InProcess(self._api, scope))
         return Caller(client=client, identity=self._identity(scope), urls=self._urls, forms=self._forms)
-
-
-async def _no_body() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
-
-
-async def _ignore(message: Message) -> None:
-    """Discard the response."""
 
 
 def _scope(ctx: ServerRequestContext[Any, Any]) -> Scope:
@@ -180,14 +178,14 @@ class _Session:
     in_use: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sessions:
     """Stateful MCP sessions: limit per token, and eviction of the longest unused. `end` ends one in the SDK, by its id and owner."""
 
-    def __init__(self, end: Callable[[str, str], Awaitable[None]], *, max_per_token: int = MAX_PER_TOKEN) -> None:
-        self._end = end
-        self._max_per_token = max_per_token
-        self._all: dict[str, _Session] = {}
-        self._opening: Counter[str] = Counter()
+    end: Callable[[str, str], Awaitable[None]]
+    max_per_token: int = MAX_PER_TOKEN
+    _all: dict[str, _Session] = field(init=False, default_factory=dict)
+    _opening: Counter[str] = field(init=False, default_factory=Counter)
 
     @property
     def count(self) -> int:
@@ -195,7 +193,7 @@ class Sessions:
 
     async def make_room(self, owner: str) -> bool:
         """Whether the owner may open one more. For it, the idle session that was unused for the longest time is ended."""
-        while self._opening[owner] + sum(each.owner == owner for each in self._all.values()) >= self._max_per_token:
+        while self._opening[owner] + sum(each.owner == owner for each in self._all.values()) >= self.max_per_token:
             idle = next((each for each in self._all.values() if each.owner == owner and not each.in_use), None)
             if idle is None:
                 return False
@@ -204,7 +202,6 @@ class Sessions:
 
     @contextmanager
     def opening(self, owner: str) -> Iterator[None]:
-        """Counts a session while it is being opened."""
         self._opening[owner] += 1
         try:
             yield
@@ -232,7 +229,6 @@ class Sessions:
                 self._all[session_id] = session
 
     def forget(self, session_id: str, owner: str) -> None:
-        """Remove a session that has ended."""
         if (session := self._all.get(session_id)) is not None and session.owner == owner:
             del self._all[session_id]
 
@@ -243,4 +239,4 @@ class Sessions:
 
     async def _end_one(self, session: _Session) -> None:
         self._all.pop(session.id, None)
-        await self._end(session.id, session.owner)
+        await self.end(session.id, session.owner)

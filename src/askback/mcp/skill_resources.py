@@ -41,8 +41,6 @@ _LONG_PAGE = 500
 
 
 class Manifest(BaseModel):
-    """A skill as the extension describes it."""
-
     uri: str
     frontmatter: dict[str, Any]
     resources: list[dict[str, Any]]
@@ -203,7 +201,6 @@ async def list_skill_files(client: AsyncClient, cursor: str | None) -> types.Lis
 
 
 async def read_file(client: AsyncClient, uri: str) -> types.ReadResourceResult:
-    """One file of a skill."""
     skill, path = await _served(client, uri)
     content = await skill.content(await skill.file(path), _MOST_BYTES)
     return types.ReadResourceResult(contents=[resource_contents(uri, path, content)])

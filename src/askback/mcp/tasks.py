@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -24,13 +24,22 @@ from askback.core.runs import RunState
 from askback.mcp.asking import elicitation_for, is_modern
 from askback.mcp.caller import Caller, Remembered
 from askback.mcp.elicitation import by_form
-from askback.mcp.envelope import enveloped, state_text
+from askback.mcp.envelope import STATES, enveloped
 from askback.questions.forms import form_of
 from askback.wire.questions import Interaction
 from askback.wire.runs import Run
 
 TASKS = "io.modelcontextprotocol/tasks"
 _POLL_MS = 1000
+_STATUS = {
+    RunState.QUEUED: "working",
+    RunState.RUNNING: "working",
+    RunState.WAITING_USER: "working",
+    RunState.SUCCEEDED: "completed",
+    # `failed` is for errors of the protocol alone.
+    RunState.FAILED: "completed",
+    RunState.CANCELED: "cancelled",
+}
 
 
 def takes_tasks(ctx: ServerRequestContext[Any, Any]) -> bool:
@@ -53,29 +62,14 @@ def task(run: Run, *, asks_client: bool = False, answer_url: str | None = None) 
     """The task on the wire. `asks_client`: whether the client is to bring the pending question to its user."""
     return {
         "taskId": run.id,
-        "status": _status(run.state, asks_client=asks_client),
+        # `input_required` promises requests for this client. A page that the user has opened is none.
+        "status": "input_required" if asks_client and run.state is RunState.WAITING_USER else _STATUS[run.state],
         "statusMessage": _message(run, answer_url),
         "createdAt": run.created_at.isoformat(),
         "lastUpdatedAt": run.updated_at.isoformat(),
         "ttlMs": None,
         "pollIntervalMs": _POLL_MS,
     }
-
-
-def _status(state: RunState, *, asks_client: bool) -> str:
-    match state:
-        case RunState.QUEUED | RunState.RUNNING:
-            return "working"
-        case RunState.WAITING_USER:
-            # `input_required` promises requests for this client. A page that the user has opened is none.
-            return "input_required" if asks_client else "working"
-        case RunState.SUCCEEDED | RunState.FAILED:
-            # `failed` is for errors of the protocol alone.
-            return "completed"
-        case RunState.CANCELED:
-            return "cancelled"
-        case _:
-            assert_never(state)
 
 
 def _message(run: Run, answer_url: str | None) -> str:
@@ -85,7 +79,7 @@ def _message(run: Run, answer_url: str | None) -> str:
         return f"The run asks its user: {asked.prompt}{where}"
     if run.state is RunState.FAILED and run.error is not None:
         return f"The run has failed: {run.error.message}"
-    return state_text(run.state)
+    return STATES[run.state]
 
 
 def request_key(asked: Interaction, url: str | None = None) -> str:
@@ -99,8 +93,6 @@ _MAX_REACTIONS = 10_000
 
 
 class TaskParams(types.RequestParams):
-    """The parameters of a request about a task."""
-
     task_id: str
 
 
@@ -115,8 +107,6 @@ P = TypeVar("P", bound=TaskParams)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
-    """One request about one task."""
-
     ctx: Context
     caller: Caller
     reactions: Remembered[bool]
@@ -193,7 +183,10 @@ def add_tasks(server: Server[Any], callers: Callable[[Context], Caller], *, call
                 async with asyncio.timeout(call_sec):
                     return await act(TaskCall(ctx=ctx, caller=callers(ctx), reactions=reactions), params)
             except CallFailed as error:
-                raise _fault(error) from None
+                if isinstance(error, Refused) and error.status < 500:
+                    data = {"code": error.code, "problems": list(error.problems)}
+                    raise MCPError(types.INVALID_PARAMS, error.message, data) from None
+                raise MCPError(types.INTERNAL_ERROR, error.message) from None
             except TimeoutError:
                 raise MCPError(types.INTERNAL_ERROR, f"the server has not answered within {call_sec:g} s") from None
             except ValidationError:
@@ -220,10 +213,3 @@ def _admit(ctx: Context, method: str, task_id: str) -> None:
         required: dict[str, Any] = {"extensions": {TASKS: {}}}
         message = f"the request must declare the extension {TASKS}"
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
-
-
-def _fault(error: CallFailed) -> MCPError:
-    """A mistake of the client, with the code of the API, or a fault of the server."""
-    if isinstance(error, Refused) and error.status < 500:
-        return MCPError(types.INVALID_PARAMS, error.message, {"code": error.code, "problems": list(error.problems)})
-    return MCPError(types.INTERNAL_ERROR, error.message)

@@ -101,10 +101,6 @@ class ToolCall:
 Act = Callable[[ToolCall], Awaitable[Returned]]
 
 
-async def _run_skill(call: ToolCall) -> Returned:
-    return await _start(call, call.read(given.RunSkill))
-
-
 async def _start(call: ToolCall, wanted: given.RunSkill) -> Returned:
     run, found = await call.caller.submit(wanted)
     # A task is returned at once, unless the caller asks to wait.
@@ -198,7 +194,7 @@ class Declared:
 
 TOOLS: dict[str, Declared] = {
     "run_skill": Declared(
-        act=_run_skill,
+        act=lambda call: _start(call, call.read(given.RunSkill)),
         arguments=given.RunSkill,
         returns=Envelope,
         title="Run a skill",
@@ -259,9 +255,11 @@ async def call_tool(call: ToolCall) -> Returned:
             return await call.resume(given.MAX_WAIT_SEC / 2)
         if (known := TOOLS.get(name)) is not None:
             return await known.act(call)
-        if (skill := await _skill_named(call.caller, name)) is not None:
-            values = msgspec.structs.asdict(call.read(given.StartSkill))
-            return await _start(call, given.RunSkill(skill=skill.id, **values))
+        if name.startswith(_SKILL_PREFIX):
+            for skill in await call.caller.client.skills():
+                if skill_tool_name(skill.id) == name:
+                    values = msgspec.structs.asdict(call.read(given.StartSkill))
+                    return await _start(call, given.RunSkill(skill=skill.id, **values))
     except msgspec.ValidationError as error:
         return refused("INPUT_INVALID", f"the arguments of {name} are not valid: {error}")
     known_names = ", ".join(await _names(call))
@@ -290,14 +288,8 @@ def skill_tool_name(skill_id: str) -> str:
     return f"{name[: MAX_NAME - 9]}_{hashlib.sha256(skill_id.encode()).hexdigest()[:8]}"
 
 
-async def _skill_named(caller: Caller, name: str) -> Any:
-    if not name.startswith(_SKILL_PREFIX):
-        return None
-    return next((each for each in await caller.client.skills() if skill_tool_name(each.id) == name), None)
-
-
 async def skill_tools(find: Callable[[], Caller]) -> list[types.Tool]:
-    """A tool for each skill that can be run. None without a server, or if the token may not read skills."""
+    """A tool for each skill that can be run. Empty without a server, or if the token may not read skills."""
     try:
         return [_skill_tool(each) for each in await _usable(find().client)]
     except CallFailed:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from askback.background.outages import OUTAGES
 from askback.core.errors import AskbackError, is_outage
-from askback.core.runs import Run
 from askback.core.webhooks import Webhook, WebhookKind
 from askback.fs.records import Records
 from askback.notifications.channels import DeliveryPolicy, open_channels
@@ -83,24 +82,12 @@ class DigestRecord:
     """When the last one is to be sent again, because it failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigestClaim:
-    """The right to send one digest once. It does not come back if the instance dies."""
-
-    channel: str
-    due_at: datetime
-    attempts: int
-
-
 def channel_key(webhook: Webhook) -> str:
     return hashlib.sha256(f"{webhook.kind} {webhook.url}".encode()).hexdigest()
 
 
 class DigestLedger:
-    """Which digests were sent. What is claimed here is sent by nobody else, and never again.
-
-    All methods may write: call them in a thread.
-    """
+    """Which digests were sent. A claimed digest is sent at most once. Methods may write: call them in a thread."""
 
     def __init__(self, records: Records) -> None:
         self._stored = records.collection("digests", DigestRecord)
@@ -115,8 +102,8 @@ class DigestLedger:
             for channel in channels:
                 records.setdefault(channel, DigestRecord(digest=channel, last_at=now))
 
-    def claim(self, channel: str, latest: datetime, now: datetime) -> DigestClaim | None:
-        """The digest that this channel is to get now, if any. `latest` is the last due time."""
+    def claim(self, channel: str, latest: datetime, now: datetime) -> DigestRecord | None:
+        """Claim the digest that this channel is to get now, if any: nobody can claim it again. `latest` is when it was due."""
         if self._claimed(self._stored.read().get(channel), channel, latest, now) is None:
             return None
         with self._stored.changing() as records:
@@ -124,24 +111,22 @@ class DigestLedger:
             if after is None:
                 return None
             records[channel] = after
-        if after.attempts == 0:
-            return None
-        return DigestClaim(channel=channel, due_at=after.last_at, attempts=after.attempts)
+        return after if after.attempts else None
 
     def next_retry(self, channels: Collection[str]) -> datetime | None:
         """When the next digest that failed is to be sent again, of these channels."""
         records = [record for record in self._stored.read().values() if record.digest in channels]
         return min((record.retry_at for record in records if record.retry_at is not None), default=None)
 
-    def failed(self, claim: DigestClaim, retry_at: datetime) -> bool:
+    def failed(self, claim: DigestRecord, retry_at: datetime) -> bool:
         """Whether the digest is sent again then: not if it would be too late, or if the next one was claimed."""
-        if retry_at - claim.due_at > LATEST:
+        if retry_at - claim.last_at > LATEST:
             return False
         with self._stored.changing() as records:
-            record = records.get(claim.channel)
-            if record is None or (record.last_at, record.attempts) != (claim.due_at, claim.attempts):
+            record = records.get(claim.digest)
+            if record is None or (record.last_at, record.attempts) != (claim.last_at, claim.attempts):
                 return False
-            records[claim.channel] = replace(record, retry_at=retry_at)
+            records[claim.digest] = replace(record, retry_at=retry_at)
         return True
 
     def _claimed(
@@ -215,7 +200,7 @@ class Digests:
         )
         return await asyncio.to_thread(self._ledger.next_retry, [channel_key(webhook) for webhook in known])
 
-    def _claimed(self, channels: Sequence[Webhook], times: DigestTimes) -> Sequence[tuple[Webhook, DigestClaim]]:
+    def _claimed(self, channels: Sequence[Webhook], times: DigestTimes) -> Sequence[tuple[Webhook, DigestRecord]]:
         now, found = self._clock(), []
         for webhook in channels:
             try:
@@ -228,7 +213,7 @@ class Digests:
                 found.append((webhook, claim))
         return found
 
-    async def _send(self, channels: Channels, webhook: Webhook, number: int, claim: DigestClaim) -> None:
+    async def _send(self, channels: Channels, webhook: Webhook, number: int, claim: DigestRecord) -> None:
         reason, delay_sec = await self._attempt(channels, webhook, number, claim)
         if reason is None:
             return
@@ -243,7 +228,7 @@ class Digests:
         log.warning("the digest for %s is given up after %s: %s", webhook.shown_url, attempts, reason)
 
     async def _attempt(
-        self, channels: Channels, webhook: Webhook, number: int, claim: DigestClaim
+        self, channels: Channels, webhook: Webhook, number: int, claim: DigestRecord
     ) -> tuple[str | None, float | None]:
         """Why the digest was not sent, and how long the receiver wants no other attempt. None: it never does."""
         try:
@@ -251,7 +236,7 @@ class Digests:
             if digest is None:
                 log.debug("no question is open: no digest for %s", webhook.shown_url)
                 return None, None
-            message_id = f"digest_{claim.channel[:16]}_{int(claim.due_at.timestamp())}"
+            message_id = f"digest_{claim.digest[:16]}_{int(claim.last_at.timestamp())}"
             response = await channels[webhook.kind].send_digest(webhook, digest, message_id)
         except Refused as error:
             return str(error), None
@@ -272,9 +257,8 @@ class Digests:
             return None
         # The same key as that of single messages: the links are the same, and a revoked one stays revoked.
         recipient = Recipient(name=webhook.recipient, key=f"webhook {number}")
-        entries = [await self._entry(run, recipient) for run in found.oldest]
+        entries = []
+        for run in found.oldest:
+            answer_url = None if self._answer_links is None else await self._answer_links.answer_link(run, recipient)
+            entries.append(DigestEntry.of(run, answer_url=answer_url, run_url=self._policy.run_url(run.id)))
         return Digest(entries=tuple(entries), total=found.total, at=now, zone=self._policy.zone)
-
-    async def _entry(self, run: Run, recipient: Recipient) -> DigestEntry:
-        answer_url = None if self._answer_links is None else await self._answer_links.answer_link(run, recipient)
-        return DigestEntry.of(run, answer_url=answer_url, run_url=self._policy.run_url(run.id))

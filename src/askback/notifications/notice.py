@@ -26,8 +26,6 @@ _ENTRY_QUESTION_CHARS = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One option of a question."""
-
     label: str
     value: Json
     url: str
@@ -182,8 +180,6 @@ def reminder_prefix(due: DueDelivery, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestEntry:
-    """One open question."""
-
     about: str
     """The skill and the summary of the run."""
     question: str

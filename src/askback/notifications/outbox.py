@@ -38,8 +38,6 @@ Channels = Mapping[WebhookKind, Channel]
 
 
 class Notifications:
-    """Sends what is in the outbox, as long as `run` runs."""
-
     def __init__(
         self,
         *,
@@ -61,10 +59,7 @@ class Notifications:
         self._wake = asyncio.Event()
 
     async def register(self) -> None:
-        """Store the webhooks of the settings and the devices, before any run changes and when a device was added or removed.
-
-        Every instance on this store uses them from now on.
-        """
+        """Store the webhooks of the settings and the devices, which every instance on this store uses from now on."""
         # One after the other: an older list of devices must not replace a newer one.
         async with self._registering:
             further = [each for channel in self.channels.values() for each in await channel.receivers()]

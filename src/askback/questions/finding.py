@@ -20,16 +20,7 @@ from askback.core.interactions import (
     Question,
     bounded,
 )
-from askback.questions.schemas import (
-    field_schema,
-    hidden_kind,
-    identifier_of,
-    kind_of,
-    options_of,
-    response_schema,
-    small,
-    text_of,
-)
+from askback.questions import schemas
 from askback.text import yaml_text
 from askback.text.json_text import Found, NotJson, loads
 
@@ -57,7 +48,6 @@ def is_question(value: Json) -> bool:
 
 
 def find_questions(text: str, found: Sequence[Found]) -> list[QuestionBlock]:
-    """Every question in a message, in order."""
     asked = _yaml_blocks(text)
     asked += [
         QuestionBlock(start=one.start, end=one.end, fields=one.value["ask_user"])
@@ -120,8 +110,8 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[Fiel
     given, problems = _fields(asked)
     form = _read_form(given.get("questions"))
     fields = given if form.alone is None else _merged(given, form.alone)
-    identifier = identifier_of(fields.get("interaction_id"))
-    prompt = text_of(fields.get("prompt")) or text_of(fields.get("question"))
+    identifier = schemas.identifier_of(fields.get("interaction_id"))
+    prompt = schemas.text_of(fields.get("prompt")) or schemas.text_of(fields.get("question"))
     if not problems:
         problems += [_missing("interaction_id")] * (identifier is None)
         problems += [_missing("prompt")] * (prompt is None)
@@ -133,28 +123,31 @@ def read_question(asked: QuestionBlock, text: str) -> tuple[Question, tuple[Fiel
             kind=FORM,
             questions=form.fields,
             schema_ignored=form.schema_ignored,
-            context=small(fields.get("context")),
+            context=schemas.small(fields.get("context")),
         )
         return question, tuple(problems)
-    options = options_of(fields.get("options", fields.get("choices")))
+    options = schemas.options_of(fields.get("options", fields.get("choices")))
     wanted = fields.get("response_schema")
-    schema = response_schema(wanted)
+    schema = schemas.response_schema(wanted)
     question = Question(
         prompt=prompt or _beside(asked, text) or text.strip(),
         interaction_id=identifier,
-        kind=hidden_kind(kind_of(fields.get("kind"), bool(options)), wanted, schema),
+        kind=schemas.hidden_kind(schemas.kind_of(fields.get("kind"), bool(options)), wanted, schema),
         options=options,
-        default=small(fields.get("default")),
+        default=schemas.small(fields.get("default")),
         response_schema=schema,
         schema_ignored=wanted is not None and schema is None,
-        context=small(fields.get("context")),
+        context=schemas.small(fields.get("context")),
     )
     return question, tuple(problems)
 
 
 def _merged(ask: Mapping[str, Json], alone: Mapping[str, Json]) -> Mapping[str, Json]:
     """The only question of an ask. The prompt of the ask comes first."""
-    said, prompt = text_of(ask.get("prompt")) or text_of(ask.get("question")), text_of(alone["prompt"])
+    said, prompt = (
+        schemas.text_of(ask.get("prompt")) or schemas.text_of(ask.get("question")),
+        schemas.text_of(alone["prompt"]),
+    )
     whole = f"{said}\n\n{prompt}" if said and said != prompt else prompt
     return {"interaction_id": alone.get("id"), **ask, **alone, "prompt": whole}
 
@@ -175,7 +168,6 @@ def _fields(asked: QuestionBlock) -> tuple[Mapping[str, Json], list[FieldProblem
 
 
 def _beside(asked: QuestionBlock, text: str) -> str:
-    """The message without the question's block."""
     return (text[: asked.start] + text[asked.end :]).strip()
 
 
@@ -219,7 +211,7 @@ def _only_question(asked: Mapping[str, Json]) -> _Fields:
     given = {names.get(name, name): value for name, value in asked.items()}
     if "questions" in given:
         return _Fields(problems=[_problem("a form cannot contain another one", "questions", 0)])
-    if text_of(given.get("prompt")) is None:
+    if schemas.text_of(given.get("prompt")) is None:
         return _Fields(problems=[_missing("questions", 0, "prompt")])
     return _Fields(alone={name: given[name] for name in _ALONE if name in given})
 
@@ -231,25 +223,25 @@ def _form_field(asked: Json, at: int, read: _Fields) -> FormField | None:
         asked = {"prompt": asked}
     if "questions" in asked:
         read.problems.append(_problem("a form cannot contain another one", *place))
-    prompt = text_of(asked.get("prompt")) or text_of(asked.get("question"))
+    prompt = schemas.text_of(asked.get("prompt")) or schemas.text_of(asked.get("question"))
     if prompt is None:
         read.problems.append(_missing(*place, "prompt"))
         return None
     if asked.get("kind") == "file":
         read.problems.append(_problem("a question for a file must be asked alone", *place))
-    options = options_of(asked.get("options", asked.get("choices")))
+    options = schemas.options_of(asked.get("options", asked.get("choices")))
     wanted = asked.get("response_schema")
-    schema = None if wanted is None else small(field_schema(wanted))
+    schema = None if wanted is None else schemas.small(schemas.field_schema(wanted))
     read.schema_ignored |= wanted is not None and schema is None
     return FormField(
-        id=identifier_of(asked.get("id", asked.get("interaction_id"))) or f"question-{at + 1}",
+        id=schemas.identifier_of(asked.get("id", asked.get("interaction_id"))) or f"question-{at + 1}",
         prompt=prompt,
-        kind=hidden_kind(kind_of(asked.get("kind"), bool(options)), wanted, schema),
+        kind=schemas.hidden_kind(schemas.kind_of(asked.get("kind"), bool(options)), wanted, schema),
         options=options,
-        default=small(asked.get("default")),
+        default=schemas.small(asked.get("default")),
         required=asked.get("required") is not False and asked.get("optional") is not True,
         response_schema=schema,
-        context=small(asked.get("context")),
+        context=schemas.small(asked.get("context")),
     )
 
 
@@ -293,7 +285,7 @@ def _schemas(fields: Json) -> list[Json]:
 
 
 def _has_few_parts(values: list[Json]) -> bool:
-    """Counted before anything else looks at them, and no further than needed."""
+    """Whether there are at most `MAX_PARTS` objects and lists in the values. Counting stops there."""
     left, seen = [each for each in values if isinstance(each, Mapping | list)], 0
     while left and seen + len(left) <= MAX_PARTS:
         part = left.pop()

@@ -34,8 +34,6 @@ _MAX_DESCRIPTION = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a client shows, and what its content means."""
-
     schema: dict[str, Any]
     whole: bool = False
     """Whether the answer is the content itself, and not its field `answer`."""
@@ -108,7 +106,10 @@ def _single(asked: Asked, *, rich: bool) -> Schema:
 def _shown(field: Schema, choices: Mapping[str, Json], *, rich: bool, whole: bool) -> dict[str, Any] | None:
     """The field as every client reads it; None if it is not simple."""
     named = {key: field[key] for key in ("title", "description") if key in field}
-    if whole and (about := _about_choices(field)):
+    said = descriptions(field) if whole else {}
+    # A plain list of labels cannot show what is said of each choice.
+    lines = [f"{title}: {about}" for value, title in choices_of(field) if (about := said.get(text_of(value)))]
+    if about := listed(lines):
         named["description"] = "\n".join(str(part) for part in (field.get("description"), about) if part)
     if choices:
         labels = list(choices)
@@ -120,12 +121,6 @@ def _shown(field: Schema, choices: Mapping[str, Json], *, rich: bool, whole: boo
         return None
     shown = {"type": kind} | {key: field[key] for key in _KEYWORDS[kind] if key in field} | named
     return shown | ({"format": field["format"]} if field.get("format") in _FORMATS else {})
-
-
-def _about_choices(field: Schema) -> str:
-    """The descriptions of choices, which a plain list of labels cannot show. One line each."""
-    said = descriptions(field)
-    return listed([f"{title}: {about}" for value, title in choices_of(field) if (about := said.get(text_of(value)))])
 
 
 def listed(lines: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from askback.core.interactions import MAX_PROMPT_BYTES, Json, Question
+from askback.core.interactions import MAX_PROMPT_BYTES, Json
 from askback.core.outcomes import MARKER, Answer
 from askback.questions.finding import QuestionBlock, find_questions, is_question, read_question
 from askback.text.json_text import Found, Place, clean, find
@@ -52,7 +52,8 @@ def read_answer(messages: Sequence[str], check: Check | None, *, whole_turn: boo
     done = any(message.done for message in read)
     searched = read if done or whole_turn else read[-1:]
     output = _free_output(searched) if check is None else _checked_output(searched, check)
-    question, problems = _last_question(read)
+    last = next((message for message in reversed(read) if message.asked), None)
+    question, problems = (None, ()) if last is None else read_question(last.asked[-1], last.text)
     return Answer(
         message=next((message.plain[:_MAX_TEXT] for message in reversed(read) if message.plain), ""),
         done=done,
@@ -117,13 +118,6 @@ def _free_output(messages: Sequence[_Message]) -> _Output:
         blocks = [one.value for one in message.found if one.place is not Place.EMBEDDED]
         return _Output(value=without_key(blocks[0]) if blocks else message.plain, problems=())
     return _Output()
-
-
-def _last_question(messages: Sequence[_Message]) -> tuple[Question | None, tuple[str, ...]]:
-    for message in reversed(messages):
-        if message.asked:
-            return read_question(message.asked[-1], message.text)
-    return None, ()
 
 
 _QUOTES, _CLOSING_QUOTES = "\"'`“‘«", "\"'`”’»"
@@ -237,7 +231,6 @@ def _without(text: str, spans: Iterator[tuple[int, int]]) -> str:
 
 
 def is_marked(value: Json) -> bool:
-    """Whether the value has the marker as a key."""
     return isinstance(value, dict) and value.get(MARKER) is True
 
 

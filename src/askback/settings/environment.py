@@ -39,7 +39,6 @@ def named_folder(variable: str, fallback: str) -> Path:
 
 
 def data_folder() -> Path:
-    """Askback's folder among the user's data."""
     return named_folder("XDG_DATA_HOME", ".local/share") / "askback"
 
 

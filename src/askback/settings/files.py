@@ -16,17 +16,8 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsError
 
 from askback.core.errors import Invalid, RefusalCode
-from askback.settings import trust
+from askback.settings import environment, trust
 from askback.settings import types as setting_types
-from askback.settings.environment import (
-    COMMON_DATABASE,
-    PREFIX,
-    common_database,
-    data_folder,
-    named_folder,
-    process_environment,
-    setting_variable,
-)
 from askback.settings.model import Origin, Settings
 from askback.settings.notifications import webhook_setting_problems
 from askback.text.formatting import nearest
@@ -58,7 +49,9 @@ def load(
     except ValidationError as error:
         problems = [_problem(each) for each in error.errors()]
     except SettingsError as error:
-        problems = [_not_json(str(error))]
+        field = re.search(r'field "(\w+)"', str(error))
+        name = f"ASKBACK_{field[1].upper()}" if field else str(error)
+        problems = [f"{name}: is not JSON; in the environment, lists and tables are written as JSON"]
     raise _wrong([layer.path for layer in layers], problems)
 
 
@@ -66,7 +59,7 @@ def _own_layers(
     on_untrusted: Callable[[trust.Untrusted], None], engines: Callable[[], Container[str]] | None
 ) -> list[trust.Layer]:
     """The working directory's file, without untrusted keys, on top of the one in the user's config folder."""
-    own = named_folder("XDG_CONFIG_HOME", ".config") / "askback" / trust.FILE_NAME
+    own = environment.named_folder("XDG_CONFIG_HOME", ".config") / "askback" / trust.FILE_NAME
     local = trust.local_path(Path())
     layers = [_layer(own)] if own.is_file() else []
     if local is None or (layers and local.exists() and local.samefile(own)):
@@ -113,7 +106,7 @@ def _layer_of(file: trust.LocalFile) -> trust.Layer:
 
 def trust_ledger() -> trust.Ledger:
     """The user's list of trusted files. It does not depend on `data_dir`."""
-    return trust.Ledger(data_folder() / "trusted.json", partial(setting_types.shown, Settings))
+    return trust.Ledger(environment.data_folder() / "trusted.json", partial(setting_types.shown, Settings))
 
 
 def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...], Origin]) -> type[Settings]:
@@ -136,15 +129,15 @@ def _settings_class(layers: Sequence[trust.Layer], origins: dict[tuple[str, ...]
             for path in _leaves(init_settings()):
                 record(path, Origin(source="command_line"))
             for path in _leaves(env_settings()):
-                record(path, Origin(source="environment", name=setting_variable(path)))
+                record(path, Origin(source="environment", name=environment.setting_variable(path)))
             for layer in layers:
                 for path in _leaves(layer.document):
                     record(path, Origin(source="file", name=str(layer.path.absolute())))
             fallback: dict[str, Any] = {}
             # The database of other programs. An address of another kind is not meant for this one.
-            if (address := common_database() or "").startswith(("postgres://", "postgresql://")):
+            if (address := environment.common_database() or "").startswith(("postgres://", "postgresql://")):
                 fallback["database"] = address
-                record(("database",), Origin(source="environment", name=COMMON_DATABASE))
+                record(("database",), Origin(source="environment", name=environment.COMMON_DATABASE))
             return (init_settings, env_settings, *files, InitSettingsSource(settings_cls, init_kwargs=fallback))
 
     return FromFile
@@ -159,10 +152,7 @@ def _leaves(document: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator
 
 
 def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The document of a file with its relative paths resolved against `base`, the folder of the file.
-
-    `runs_dir` must not be relative.
-    """
+    """The document with its relative paths resolved against `base`, the folder of its file, except `runs_dir`."""
 
     def from_base(key: str, path: Any) -> Any:
         as_given = key == "runs_dir" or not isinstance(path, str) or not path or path.startswith("~")
@@ -226,26 +216,16 @@ def _wrong(paths: Sequence[Path], problems: Sequence[str]) -> Invalid:
 def _problem(error: Mapping[str, Any]) -> str:
     key = trust.key_name(error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{key}: there is no such setting; {_known(error['loc'])}"
+        names = setting_types.keys_at(Settings, error["loc"][:-1])
+        near = nearest(str(error["loc"][-1]), names)
+        advice = f"did you mean '{near}'?" if near else f"valid settings: {', '.join(names)}"
+        return f"{key}: there is no such setting; {advice}"
     if shape := _SHAPES.get(error["type"]):
         return f"{key}: must be {shape}"
     if error["type"] == "string_pattern_mismatch" and (example := setting_types.example_at(Settings, error["loc"])):
         return f"{key}: must look like {example}"
     message = str(error["msg"]).replace("Input should be", "must be").removeprefix("Value error, ")
     return f"{key}: {message[0].lower()}{message[1:]}"
-
-
-def _known(place: Sequence[str | int]) -> str:
-    """Suggest a valid key in place of an unknown one: the nearest, or all of its section."""
-    names = setting_types.keys_at(Settings, place[:-1])
-    near = nearest(str(place[-1]), names)
-    return f"did you mean '{near}'?" if near else f"valid settings: {', '.join(names)}"
-
-
-def _not_json(fault: str) -> str:
-    field = re.search(r'field "(\w+)"', fault)
-    name = f"ASKBACK_{field[1].upper()}" if field else fault
-    return f"{name}: is not JSON; in the environment, lists and tables are written as JSON"
 
 
 _NOT_SETTINGS = re.compile(
@@ -256,14 +236,24 @@ _NOT_SETTINGS = re.compile(
 
 def unknown_variables() -> list[str]:
     """The variables that look like settings but set nothing, each with a suggestion."""
-    given = {name.upper(): value for name, value in process_environment().items() if name.upper().startswith(PREFIX)}
-    unknown = [name for name in given if name.removeprefix(PREFIX).split("__")[0].lower() not in Settings.model_fields]
+    given = {
+        name.upper(): value
+        for name, value in environment.process_environment().items()
+        if name.upper().startswith(environment.PREFIX)
+    }
+    unknown = [
+        name
+        for name in given
+        if name.removeprefix(environment.PREFIX).split("__")[0].lower() not in Settings.model_fields
+    ]
     known = ["URL", "TOKEN", *("__".join(path).upper() for path in setting_types.paths(Settings))]
     found = []
     for name in sorted(unknown):
         if _NOT_SETTINGS.fullmatch(name) or (name == "ASKBACK_PORT" and "://" in given[name]):
             continue
         # Without the prefix, which makes all of them alike.
-        near = nearest(name.removeprefix(PREFIX), known)
-        found.append(f"{name} is not a setting, and is ignored" + (f"; did you mean {PREFIX}{near}?" if near else ""))
+        near = nearest(name.removeprefix(environment.PREFIX), known)
+        found.append(
+            f"{name} is not a setting, and is ignored" + (f"; did you mean {environment.PREFIX}{near}?" if near else "")
+        )
     return found

@@ -21,25 +21,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from askback.core.errors import Invalid, RefusalCode
 from askback.core.runs import DAY_SEC
 from askback.core.webhooks import Webhook
+from askback.settings import sections
 from askback.settings import types as setting_types
 from askback.settings.environment import PREFIX, data_folder
 from askback.settings.notifications import NotificationSettings, TelegramSettings, WebhookSettings, webhooks_of
-from askback.settings.sections import (
-    MAX_SLOTS,
-    TEN_YEARS_SEC,
-    EngineSettings,
-    FleetSettings,
-    Limits,
-    LogSettings,
-    McpSettings,
-    Quotas,
-    Retention,
-    ServerSettings,
-    TelemetrySettings,
-    WarmSettings,
-    WorkerSettings,
-    default_slots,
-)
 from askback.settings.trust import Shown
 
 _ENCODE = (
@@ -49,7 +34,7 @@ _ENCODE = (
 
 
 def check_database(address: str | None) -> str | None:
-    """Raises `ValueError` if a part of the password would be taken for another part, and shown as such."""
+    """Raises `ValueError` for special characters in the credentials: a part of the password would be read as a host."""
     if address is None or not address.startswith(("postgres://", "postgresql://")):
         return address
     place, _, options = address.partition("://")[2].partition("?")
@@ -132,15 +117,15 @@ class Settings(BaseSettings):
         ),
     )
     slots: int = Field(
-        default_factory=default_slots,
+        default_factory=sections.default_slots,
         ge=1,
-        le=MAX_SLOTS,
+        le=sections.MAX_SLOTS,
         description="How many engine processes may run at a time; default: depends on cores and memory.",
     )
     warm_sec: float = Field(
         0,
         ge=0,
-        le=TEN_YEARS_SEC,
+        le=sections.TEN_YEARS_SEC,
         description=(
             "How long the process of a resumable run is kept while the run waits, if its engine allows it, in seconds;"
             " 0: it ends when the run asks. `600` is recommended where people wait for answers. The option of a run"
@@ -158,7 +143,7 @@ class Settings(BaseSettings):
     max_park_sec: float = Field(
         8 * DAY_SEC,
         gt=0,
-        le=TEN_YEARS_SEC,
+        le=sections.TEN_YEARS_SEC,
         description="How long a run may be parked in a row, in seconds, unless the run or its skill says it.",
     )
     skills_dir: Annotated[tuple[Path, ...], NoDecode] = Field(
@@ -212,24 +197,28 @@ class Settings(BaseSettings):
             " The latter two need a sandbox: [processes](../explanation/processes.md)."
         ),
     )
-    server: ServerSettings = Field(
-        default_factory=ServerSettings, description="How `askback serve` listens and admits clients."
+    server: sections.ServerSettings = Field(
+        default_factory=sections.ServerSettings, description="How `askback serve` listens and admits clients."
     )
-    fleet: FleetSettings = Field(
-        default_factory=FleetSettings,
+    fleet: sections.FleetSettings = Field(
+        default_factory=sections.FleetSettings,
         description="How several programs work on one database. See [PostgreSQL](../guides/postgresql.md).",
     )
-    worker: WorkerSettings = Field(
-        default_factory=WorkerSettings,
+    worker: sections.WorkerSettings = Field(
+        default_factory=sections.WorkerSettings,
         description="What `askback worker` executes and where it reports. See [workers](../guides/workers.md).",
     )
-    warm: WarmSettings = Field(
-        default_factory=WarmSettings,
+    warm: sections.WarmSettings = Field(
+        default_factory=sections.WarmSettings,
         description="How many processes of waiting runs are kept, and how large they may be.",
     )
-    limits: Limits = Field(default_factory=Limits, description="Limits on requests, uploads and engines.")
-    quotas: Quotas = Field(default_factory=Quotas, description="How much each token may use.")
-    engines: dict[str, EngineSettings] = Field(default_factory=dict, description="One section per engine, by name.")
+    limits: sections.Limits = Field(
+        default_factory=sections.Limits, description="Limits on requests, uploads and engines."
+    )
+    quotas: sections.Quotas = Field(default_factory=sections.Quotas, description="How much each token may use.")
+    engines: dict[str, sections.EngineSettings] = Field(
+        default_factory=dict, description="One section per engine, by name."
+    )
     webhooks: Annotated[tuple[WebhookSettings, ...], Shown.NOTHING] = Field(
         (), description="Webhooks that are notified of every run on the server."
     )
@@ -240,11 +229,13 @@ class Settings(BaseSettings):
         default_factory=TelegramSettings,
         description="A bot that shows questions in chats and takes answers. See [the guide](../guides/telegram.md).",
     )
-    retention: Retention = Field(default_factory=Retention, description="What a server removes, once a day.")
-    log: LogSettings = Field(default_factory=LogSettings, description="What a server logs, and how.")
-    mcp: McpSettings = Field(default_factory=McpSettings, description="The MCP server at `/mcp`.")
-    telemetry: TelemetrySettings = Field(
-        default_factory=TelemetrySettings, description="Traces and metrics for an OpenTelemetry collector."
+    retention: sections.Retention = Field(
+        default_factory=sections.Retention, description="What a server removes, once a day."
+    )
+    log: sections.LogSettings = Field(default_factory=sections.LogSettings, description="What a server logs, and how.")
+    mcp: sections.McpSettings = Field(default_factory=sections.McpSettings, description="The MCP server at `/mcp`.")
+    telemetry: sections.TelemetrySettings = Field(
+        default_factory=sections.TelemetrySettings, description="Traces and metrics for an OpenTelemetry collector."
     )
     _origins: dict[tuple[str, ...], Origin] = PrivateAttr(default_factory=dict)
     _files: tuple[Path, ...] = PrivateAttr(())
@@ -300,5 +291,4 @@ class Settings(BaseSettings):
 
 
 def webhooks(settings: Settings) -> tuple[Webhook, ...]:
-    """The webhooks of every run."""
     return webhooks_of(settings.webhooks, settings.notifications.reminders)

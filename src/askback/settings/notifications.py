@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, time, tzinfo
 from email.utils import parseaddr
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from askback.core.labels import label_problems
 from askback.core.runs import RunState
 from askback.core.webhooks import (
     MAX_REMINDER_SEC,
@@ -23,14 +22,29 @@ from askback.core.webhooks import (
     reminders_of,
     webhook_problems,
 )
-from askback.settings.sections import Section, check_address
+from askback.settings.sections import Labels, Section, check_address
 from askback.settings.trust import Shown
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
 
 _UTC = "UTC"
 _Wait = Annotated[float, Field(ge=1, le=MAX_REMINDER_SEC)]
+
+
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo  # most programs never need it
+
+    return UTC if name == _UTC else ZoneInfo(name)
+
+
+def _check_zone(name: str) -> str:
+    try:
+        _zone(name)
+    except (KeyError, ValueError, OSError):
+        # Also a folder of the time zone database, such as `Europe`.
+        raise ValueError(f"{name!r} is not a time zone of this machine, such as Europe/Berlin") from None
+    return name
+
+
+_Zone = Annotated[str, AfterValidator(_check_zone)]
 
 
 class ReminderSettings(Section):
@@ -71,7 +85,7 @@ class DigestSettings(Section):
         max_length=_MAX_DIGESTS,
         description='When each channel for people gets one message that lists the open questions: `["09:00", "16:30"]`; default: never.',
     )
-    tz: str | None = Field(
+    tz: _Zone | None = Field(
         None, max_length=100, description="The time zone of `at`: `Europe/Berlin`; default: that of the server."
     )
 
@@ -85,33 +99,13 @@ class DigestSettings(Section):
                 raise ValueError(f"{each} is listed twice")
         return at
 
-    @field_validator("tz")
-    @classmethod
-    def _known_zone(cls, tz: str | None) -> str | None:
-        return None if tz is None else _check_zone(tz)
-
     @property
     def times(self) -> tuple[time, ...]:
         return tuple(time.fromisoformat(each) for each in sorted(self.at))
 
     @property
-    def zone(self) -> ZoneInfo | None:
+    def zone(self) -> tzinfo | None:
         return None if self.tz is None else _zone(self.tz)
-
-
-def _zone(name: str) -> ZoneInfo:
-    from zoneinfo import ZoneInfo  # most programs never need it
-
-    return ZoneInfo(name)
-
-
-def _check_zone(name: str) -> str:
-    try:
-        _zone(name)
-    except (KeyError, ValueError, OSError):
-        # Also a folder of the time zone database, such as `Europe`.
-        raise ValueError(f"{name!r} is not a time zone of this machine, such as Europe/Berlin") from None
-    return name
 
 
 class WebhookReminders(Section):
@@ -151,7 +145,7 @@ class WebhookSettings(Section):
         None,
         description="Notify only of these states; default: questions and the end of a run; `standard`: all.",
     )
-    labels: dict[str, str] = Field(
+    labels: Labels = Field(
         default_factory=dict,
         description='Notify only of runs with all of these labels: `{ customer = "4711" }`; default: of all runs.',
     )
@@ -170,13 +164,6 @@ class WebhookSettings(Section):
     @classmethod
     def _switch(cls, given: object) -> object:
         return {"enabled": given} if isinstance(given, bool) else given
-
-    @field_validator("labels")
-    @classmethod
-    def _valid_labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        if problem := next(label_problems(labels, "labels"), None):
-            raise ValueError(problem)
-        return labels
 
 
 class EmailSettings(Section):
@@ -199,10 +186,7 @@ class EmailSettings(Section):
         description="Whether messages and the password may go to a mail server without TLS. A server on this machine needs no TLS.",
     )
 
-    @field_validator("url")
-    @classmethod
-    def _with_valid_port(cls, url: str | None) -> str | None:
-        return check_address(url)
+    _valid_port = field_validator("url")(check_address)
 
     @field_validator("sender")
     @classmethod
@@ -234,7 +218,7 @@ class NotificationSettings(Section):
         False,
         description="Whether buttons of `ntfy` messages answer at once, by a request to this server. The ntfy server sees that request, and could answer itself. Otherwise they open the question.",
     )
-    tz: str = Field(
+    tz: _Zone = Field(
         _UTC,
         max_length=100,
         description="The time zone in which messages to people show deadlines, as the time zone database calls it: `Europe/Berlin`.",
@@ -249,14 +233,9 @@ class NotificationSettings(Section):
         default_factory=DigestSettings, description="When open questions are listed in one message."
     )
 
-    @field_validator("tz")
-    @classmethod
-    def _known_zone(cls, tz: str) -> str:
-        return tz if tz == _UTC else _check_zone(tz)
-
     @property
     def zone(self) -> tzinfo:
-        return UTC if self.tz == _UTC else _zone(self.tz)
+        return _zone(self.tz)
 
 
 class TelegramChat(Section):
@@ -267,17 +246,10 @@ class TelegramChat(Section):
         min_length=1, max_length=100, description="The person's name, shown with the answers; for a group, any name."
     )
     notify: bool = Field(True, description="Whether this chat gets messages. `false`: the user only answers in groups.")
-    labels: dict[str, str] = Field(
+    labels: Labels = Field(
         default_factory=dict,
         description="Only questions of runs with all of these labels are shown here, and may be answered by this user.",
     )
-
-    @field_validator("labels")
-    @classmethod
-    def _valid(cls, labels: dict[str, str]) -> dict[str, str]:
-        if problems := list(label_problems(labels)):
-            raise ValueError(problems[0])
-        return labels
 
 
 class TelegramSettings(Section):

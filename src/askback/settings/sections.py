@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, overload
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from askback.core.labels import NAME_PATTERN, label_problems
 from askback.settings.trust import Shown
@@ -42,6 +42,15 @@ def in_bytes(megabytes: float | None) -> int | None: ...
 def in_bytes(megabytes: float | None) -> int | None:
     """The value of a setting that is in MB, of 1024 * 1024 bytes."""
     return None if megabytes is None else int(megabytes * _MB)
+
+
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    if problem := next(iter(label_problems(labels)), None):
+        raise ValueError(problem)
+    return labels
+
+
+Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
 
 
 class Section(BaseModel):
@@ -91,10 +100,7 @@ class ServerSettings(Section):
         10, ge=0, description="How long requests in progress may still take when the server stops, in seconds."
     )
 
-    @field_validator("public_url")
-    @classmethod
-    def _with_valid_port(cls, url: str | None) -> str | None:
-        return check_address(url)
+    _valid_port = field_validator("public_url")(check_address)
 
     @field_validator("token")
     @classmethod
@@ -290,7 +296,7 @@ class WorkerSettings(Section):
         examples=[["codex", "claude"]],
         description="The engines that it executes turns of; default: all that are installed.",
     )
-    labels: dict[str, str] = Field(
+    labels: Labels = Field(
         default_factory=dict,
         examples=[{"zone": "eu"}],
         description="Texts by name that the list of workers shows, for people. They do not affect which runs it executes.",
@@ -301,13 +307,6 @@ class WorkerSettings(Section):
         le=TEN_YEARS_SEC,
         description="How long it waits for turns in progress when it is stopped, in seconds. Then they go back to the queue.",
     )
-
-    @field_validator("labels")
-    @classmethod
-    def _check_labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        if problems := list(label_problems(labels)):
-            raise ValueError(problems[0])
-        return labels
 
 
 class WarmSettings(Section):

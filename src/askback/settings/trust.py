@@ -62,16 +62,12 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """The part of a settings file that is used."""
-
     path: Path
     document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignored:
-    """A key of an untrusted file that was ignored."""
-
     key: str
     reason: str | None = None
     """Why the key was ignored, if an untrusted file may set it in general."""
@@ -88,12 +84,6 @@ class Untrusted:
     ignored: tuple[Ignored, ...] = ()
     problem: str | None = None
     """Why the file cannot be read at all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trusted:
-    path: Path
-    digest: str
 
 
 def read_local(path: Path) -> LocalFile | None:
@@ -130,10 +120,7 @@ def why_unreadable(error: OSError | ValueError) -> str:
 def harmless(
     document: Mapping[str, Any], engines: Callable[[], Container[str]] | None = None
 ) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
-    """Split an untrusted document into the settings that may be used and the ignored keys.
-
-    `engines` returns the known engines; it is called only if the file names one.
-    """
+    """Split an untrusted document into what may be used and the ignored keys. `engines` returns the known engines."""
     taken: dict[str, Any] = {}
     ignored: list[Ignored] = []
     known: Container[str] | None = None
@@ -222,20 +209,15 @@ class Ledger:
         self._path = path
         self._shown = shown
 
-    def all(self) -> tuple[Trusted, ...]:
-        """All entries. A ledger that cannot be read trusts nothing."""
+    def all(self) -> dict[Path, str]:
+        """The digest of each trusted file. A ledger that cannot be read trusts nothing."""
         try:
-            entries = json.loads(self._path.read_bytes())
-            return tuple(Trusted(path=Path(path), digest=str(digest)) for path, digest in entries.items())
+            return {Path(path): str(digest) for path, digest in json.loads(self._path.read_bytes()).items()}
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-            return ()
+            return {}
 
     def trusts(self, file: LocalFile) -> bool:
-        return Trusted(path=file.path, digest=file.digest) in self.all()
-
-    def add(self, file: LocalFile) -> None:
-        others = [each for each in self.all() if each.path != file.path]
-        self._write([*others, Trusted(path=file.path, digest=file.digest)])
+        return self.all().get(file.path) == file.digest
 
     def add_folder(self, folder: Path) -> tuple[Path, tuple[tuple[str, str | None], ...]]:
         """Trust the current settings file of a folder. Returns its path and its `summary`."""
@@ -248,23 +230,24 @@ class Ledger:
         except (OSError, ValueError) as error:
             message = f"{path} cannot be read: {why_unreadable(error)}"
             raise Invalid(RefusalCode.SETTINGS_INVALID, message) from None
-        self.add(file)
+        others = {each: digest for each, digest in self.all().items() if each != file.path}
+        self._write({**others, file.path: file.digest})
         return file.path, keys
 
     def remove_folder(self, folder: Path) -> tuple[Path | None, bool]:
         """Stop trusting the folder's settings. Returns their path, and whether they were trusted."""
         path, before = local_path(folder), self.all()
-        self._write([each for each in before if each.path != path])
-        return path, any(each.path == path for each in before)
+        self._write({each: digest for each, digest in before.items() if each != path})
+        return path, path in before
 
-    def is_valid(self, entry: Trusted) -> bool:
+    def is_valid(self, path: Path) -> bool:
         """Whether the file is unchanged since it was trusted."""
         with suppress(OSError, ValueError):
-            file = read_local(entry.path)
-            return file is not None and file.digest == entry.digest
+            file = read_local(path)
+            return file is not None and self.trusts(file)
         return False
 
-    def _write(self, entries: list[Trusted]) -> None:
+    def _write(self, digests: Mapping[Path, str]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        text = json.dumps({str(each.path): each.digest for each in entries}, indent=1)
+        text = json.dumps({str(path): digest for path, digest in digests.items()}, indent=1)
         write_private(self._path, text.encode())

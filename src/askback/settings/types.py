@@ -23,7 +23,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Marks a number. Its name does not tell the unit, which is shown after the value."""
+    """Marks a number with its unit, which is shown after the value: the name of the setting does not tell it."""
 
     name: str
 

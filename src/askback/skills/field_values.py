@@ -71,13 +71,16 @@ def descriptions(field: Schema) -> dict[str, str]:
     return {text_of(each.get("const")): " ".join(printable(str(each["description"])).split()) for each in described}
 
 
+def takes_file(field: Schema) -> bool:
+    return field.get("x-input-source") == "file" or field.get("x-type") in FILE_TYPES
+
+
 def describe(field: Any) -> str:
     """The type, range and description of a field, for people who do not answer a prompt."""
     if not isinstance(field, Mapping):
         return "anything"
     offered = " | ".join(printable(text_of(value)) for value, _ in choices(field))
-    is_file = field.get("x-input-source") == "file" or field.get("x-type") in FILE_TYPES
-    kind = "file" if is_file else offered or _listed(field) or kind_of(field)
+    kind = "file" if takes_file(field) else offered or _listed(field) or kind_of(field)
     return f"{kind} ({described})" if (described := description(field)) else kind
 
 

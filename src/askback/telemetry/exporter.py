@@ -19,19 +19,7 @@ from typing import Any
 import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricExportResult,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics import export as otel
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -78,7 +66,6 @@ class Exporter:
         self._reason = "unknown reason"
 
     def observe(self, seen: Observation) -> None:
-        """Queue the span of an episode."""
         if not isinstance(seen, Episode):
             return
         if len(self._episodes) >= MAX_WAITING:
@@ -129,17 +116,14 @@ class Exporter:
             self._send_spans([self._episodes.popleft() for _ in range(min(_BATCH, len(self._episodes)))])
         metrics, self._unsent_metrics = self._unsent_metrics, ()
         if metrics and not (self._failing and self._closing.is_set()):
-            self._attempt(lambda: self._export_metrics(metrics))
+            data = metrics_data(metrics, self._resource, began=self._began, now=time.time_ns())
+            self._attempt(lambda: self._metrics.export(data) is otel.MetricExportResult.SUCCESS)
 
     def _send_spans(self, episodes: list[Episode]) -> None:
         spans = self._tracing.spans(episodes)
         if spans:
             sent = self._attempt(lambda: self._spans.export(spans) is SpanExportResult.SUCCESS)
             self.counts["sent" if sent else "failed"] += len(spans)
-
-    def _export_metrics(self, metrics: Sequence[Family]) -> bool:
-        data = metrics_data(metrics, self._resource, began=self._began, now=time.time_ns())
-        return self._metrics.export(data) is MetricExportResult.SUCCESS
 
     def _attempt(self, export: Callable[[], bool]) -> bool:
         """Export, and log when the collector starts to fail, and when it works again."""
@@ -200,35 +184,38 @@ _UNKNOWN: Any = None
 """The least and the greatest value, which Prometheus does not keep."""
 
 
-def metrics_data(families: Iterable[Family], resource: Resource, *, began: int, now: int) -> MetricsData:
+def metrics_data(families: Iterable[Family], resource: Resource, *, began: int, now: int) -> otel.MetricsData:
     """Everything in the registry. `began` and `now` are in nanoseconds: all values count from `began`."""
     metrics = [_metric(family, began, now) for family in families if family.samples]
-    scope = ScopeMetrics(scope=InstrumentationScope("askback"), metrics=metrics, schema_url="")
-    return MetricsData(
-        resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope], schema_url=resource.schema_url)]
+    scope = otel.ScopeMetrics(scope=InstrumentationScope("askback"), metrics=metrics, schema_url="")
+    return otel.MetricsData(
+        resource_metrics=[
+            otel.ResourceMetrics(resource=resource, scope_metrics=[scope], schema_url=resource.schema_url)
+        ]
     )
 
 
-def _metric(family: Family, began: int, now: int) -> Metric:
-    data: Sum | Gauge | Histogram
+def _metric(family: Family, began: int, now: int) -> otel.Metric:
+    data: otel.Sum | otel.Gauge | otel.Histogram
     match family.type:
         case "histogram":
             points = [_histogram_point(samples, began, now) for samples in _by_labels(family.samples)]
-            data = Histogram(points, AggregationTemporality.CUMULATIVE)
+            data = otel.Histogram(points, otel.AggregationTemporality.CUMULATIVE)
         case "counter":
-            data = Sum(_number_points(family, began, now), AggregationTemporality.CUMULATIVE, is_monotonic=True)
+            data = otel.Sum(
+                _number_points(family, began, now), otel.AggregationTemporality.CUMULATIVE, is_monotonic=True
+            )
         case _:
-            data = Gauge(_number_points(family, began, now))
+            data = otel.Gauge(_number_points(family, began, now))
     unit = "s" if family.name.endswith("_seconds") else "1"
-    return Metric(name=family.name, description=family.documentation, unit=unit, data=data)
+    return otel.Metric(name=family.name, description=family.documentation, unit=unit, data=data)
 
 
-def _number_points(family: Family, began: int, now: int) -> list[NumberDataPoint]:
-    return [NumberDataPoint(dict(sample.labels), began, now, sample.value) for sample in family.samples]
+def _number_points(family: Family, began: int, now: int) -> list[otel.NumberDataPoint]:
+    return [otel.NumberDataPoint(dict(sample.labels), began, now, sample.value) for sample in family.samples]
 
 
 def _by_labels(samples: Iterable[Sample]) -> Iterable[Sequence[Sample]]:
-    """The samples of each histogram."""
     groups: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
     for sample in samples:
         groups.setdefault(_labels(sample), []).append(sample)
@@ -239,12 +226,12 @@ def _labels(sample: Sample) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in sample.labels.items() if name != "le")
 
 
-def _histogram_point(samples: Sequence[Sample], began: int, now: int) -> HistogramDataPoint:
+def _histogram_point(samples: Sequence[Sample], began: int, now: int) -> otel.HistogramDataPoint:
     """Prometheus counts a value in every bucket that is wide enough, OpenTelemetry in one."""
     buckets = sorted((float(each.labels["le"]), each.value) for each in samples if each.name.endswith("_bucket"))
     counts = [int(value) for _, value in buckets]
     total = next(each.value for each in samples if each.name.endswith("_sum"))
-    return HistogramDataPoint(
+    return otel.HistogramDataPoint(
         attributes=dict(_labels(samples[0])),
         start_time_unix_nano=began,
         time_unix_nano=now,

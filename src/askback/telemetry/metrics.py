@@ -40,8 +40,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A metric as the docs list it."""
-
     name: str
     kind: str
     labels: tuple[str, ...]
@@ -72,13 +70,10 @@ class Gauges:
 
 
 class _LabelValues:
-    """The values of run labels that have their own series."""
-
     def __init__(self, names: Sequence[str]) -> None:
         self._known: dict[str, set[str]] = {name: set() for name in names}
 
     def of(self, run: Run) -> Iterator[tuple[str, str]]:
-        """The name and the value of each label that is counted."""
         for name, known in self._known.items():
             value = run.labels.get(name)
             if value is None:

@@ -7,11 +7,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
@@ -20,16 +17,13 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from askback.access.sessions import DEVICE, Lifetime
 from askback.core.access import AccessScope
 from askback.core.errors import AskbackError
 from askback.http.problems import retry_after, status_of
 from askback.runs.links import ANSWERS
-from askback.runs.service import Service
-from askback.store.base import Store
-from askback.web import dashboard, engines, files, new_run, pages, people, sign_in, skills, translations
-from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext, environment
-from askback.wire.server import Health, Worker
+from askback.web import dashboard, engines, files, new_run, pages, skills
+from askback.web.page_context import ANSWER, READ, SUBMIT, Page, PageContext
+from askback.web.sign_in import SignInPages
 
 log = logging.getLogger(__name__)
 
@@ -39,28 +33,7 @@ _MAX_TARGET = 500
 _API = ("/v1", "/healthz", "/readyz", "/metrics")
 
 
-class Pages:
-    def __init__(
-        self,
-        service: Service,
-        clock: Callable[[], datetime],
-        health: Callable[[], Awaitable[Health]],
-        entries: Store,
-        *,
-        workers: Callable[[], Awaitable[Sequence[Worker]]] | None = None,
-        device: Lifetime = DEVICE,
-    ) -> None:
-        self._context = PageContext(
-            service=service,
-            clock=clock,
-            health=health,
-            workers=workers,
-            audit=entries,
-            languages=translations.load(),
-            templates=environment(),
-            device=device,
-        )
-
+class Pages(SignInPages):
     def wants_page(self, scope: Scope) -> bool:
         """Whether the request is a browser's request for a page."""
         accepted = dict(scope["headers"]).get(b"accept", b"")
@@ -71,34 +44,12 @@ class Pages:
 
     def sign_in_page(self, scope: Scope, status: HTTPStatus) -> Response:
         asked = f"{quote(scope['path'])}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?")
-        target = scope.get("sign_in_target") or self.target(asked)
-        return sign_in.sign_in_page(self._context, Request(scope), status, target)
-
-    def invalid_link_page(self, scope: Scope, status: HTTPStatus) -> Response:
-        return sign_in.invalid_link_page(self._context, Request(scope), status)
-
-    def invitation_page(self, scope: Scope, *, name: str, text: str) -> Response:
-        return sign_in.invitation_page(self._context, Request(scope), name, text)
-
-    def confirmation_page(self, scope: Scope, *, name: str, token: str) -> Response:
-        return sign_in.confirmation_page(self._context, Request(scope), name, token)
-
-    def invalid_invitation_page(self, scope: Scope, status: HTTPStatus) -> Response:
-        return sign_in.invalid_invitation_page(self._context, Request(scope), status)
-
-    def to_page_host(self, scope: Scope, *, origin: str, code: str) -> Response:
-        return sign_in.to_page_host(self._context, Request(scope), origin, code)
-
-    def to_same_site(self, scope: Scope, address: str) -> Response:
-        return sign_in.to_same_site(self._context, Request(scope), address)
+        return self.sign_in_form(scope, status, scope.get("sign_in_target") or self.target(asked))
 
     def target(self, text: str) -> str:
         is_ours = len(text) <= _MAX_TARGET and _TARGET.fullmatch(text) is not None
         path = unquote(text.partition("?")[0])
         return text if is_ours and any(each.match(path) for each in _PATHS) else "/"
-
-    def signed_in(self, scope: Scope, target: str) -> Response:
-        return sign_in.signed_in(self._context, Request(scope), target)
 
     def around(self, api: ASGIApp) -> ASGIApp:
         """An application with the pages, and with the API for everything else."""
@@ -135,11 +86,17 @@ def _route(context: PageContext, page: Page) -> Route:
 
 def _static_routes() -> tuple[Route, ...]:
     """Static files, for a signed-in browser and below an answer link."""
-    files = {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
+    files = {path.name: path.read_bytes() for path in _FOLDER.iterdir() if path.suffix in _TYPES}
+    tags = {name: f'"{hashlib.sha256(content).hexdigest()[:20]}"' for name, content in files.items()}
 
     async def show(request: Request) -> Response:
-        file = files.get(request.path_params["name"])
-        return file.response(request) if file is not None else Response(status_code=HTTPStatus.NOT_FOUND)
+        name = request.path_params["name"]
+        if name not in files:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        headers = {"ETag": tags[name], "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(files[name], HTTPStatus.OK, headers, _TYPES[PurePath(name).suffix])
 
     return Route("/static/{name}", show), Route(f"{pages.PATH}/static/{{name}}", show)
 
@@ -174,25 +131,6 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".png": "image/png",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaticFile:
-    content: bytes
-    media_type: str
-    etag: str
-
-    def response(self, request: Request) -> Response:
-        headers = {"ETag": self.etag, "Cache-Control": "private, no-cache"}
-        if request.headers.get("if-none-match") == self.etag:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return Response(self.content, HTTPStatus.OK, headers, self.media_type)
-
-
-def _read(path: Path) -> StaticFile:
-    content = path.read_bytes()
-    etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-    return StaticFile(content=content, media_type=_TYPES[path.suffix], etag=etag)
 
 
 _COLOUR, _BACKGROUND = "#5b57d9", "#f7f7f5"
@@ -253,9 +191,9 @@ PAGES = (
     Page(path="/demo-skill.zip", show=skills.demo_skill),
     Page(path="/engines", show=engines.engines),
     Page(path="/dashboard", show=dashboard.dashboard),
-    Page(path="/sessions", show=people.sessions, scopes=(READ, ANSWER, SUBMIT)),
-    Page(path="/people", show=people.people, scopes=(AccessScope.ADMIN,)),
-    Page(path="/audit", show=people.audit, scopes=(AccessScope.ADMIN,), whole_server=True),
+    Page(path="/sessions", show=pages.sessions, scopes=(READ, ANSWER, SUBMIT)),
+    Page(path="/people", show=pages.people, scopes=(AccessScope.ADMIN,)),
+    Page(path="/audit", show=pages.audit, scopes=(AccessScope.ADMIN,), whole_server=True),
     Page(path="/manifest.webmanifest", show=manifest, scopes=(READ, ANSWER, SUBMIT)),
     Page(path="/service-worker.js", show=service_worker, scopes=(READ, ANSWER)),
     Page(path=pages.PATH, show=pages.answer, by_link=True),

@@ -23,12 +23,11 @@ _MAX_WAITING = 5
 _MAX_NAMES = 6
 _FEW_ANSWERS = 10
 _SPARK_HEIGHT = 24.0
+_OUTCOMES = ("succeeded", "failed", "canceled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One reason why runs failed."""
-
     code: str
     count: int
     chart: Chart
@@ -45,7 +44,7 @@ async def dashboard(context: PageContext, request: Request) -> Response:
         days=days,
         periods=PERIODS,
         stats=stats,
-        runs=chart([(day.date, _outcomes(day)) for day in stats.days]),
+        runs=chart([(day.date, {name: getattr(day, name) for name in _OUTCOMES}) for day in stats.days]),
         share=success_share(stats.days),
         failures=failures(stats.days),
         tokens=chart([(day.date, _tokens(day)) for day in stats.days]),
@@ -61,10 +60,6 @@ async def dashboard(context: PageContext, request: Request) -> Response:
         health=health,
         disk_free=size(health.disk_free_bytes),
     )
-
-
-def _outcomes(day: Finished) -> dict[str, int]:
-    return {"succeeded": day.succeeded, "failed": day.failed, "canceled": day.canceled}
 
 
 def _tokens(day: Finished) -> dict[str, int]:

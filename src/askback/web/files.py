@@ -175,8 +175,6 @@ _KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "note"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a diff, with its sign."""
-
     kind: str
     text: str
 

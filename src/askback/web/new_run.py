@@ -53,8 +53,10 @@ async def _form(context: PageContext, request: Request, skill_id: str) -> Respon
     }
     again, follows = await _again(context, request, package), None
     if again is not None and "follow" in request.query_params:
-        again, follows = _followed(again, package), continuation(again.run)
-        given["engine"] = again.run.engine
+        follows, given["engine"] = continuation(again.run), again.run.engine
+        if not (package.input_schema or {}).get("properties"):
+            # The input was for the earlier run.
+            again = replace(again, given={**again.given, "input": {}}, left_out=())
     engines = [view | {"allowed": package.allows_engine(view["name"])} for view in await usable_first(context, request)]
     return context.show(
         request,
@@ -78,13 +80,6 @@ async def _again(context: PageContext, request: Request, package: SkillPackage) 
     if not request.scope["grant"].allows(READ):
         raise Forbidden(RefusalCode.SCOPE_MISSING, "this token may start runs, but not read the input of earlier runs")
     return await earlier(context.service, run_id, package)
-
-
-def _followed(earlier: EarlierRun, package: SkillPackage) -> EarlierRun:
-    """Clear the input, which was for the earlier run, unless the skill requires it again."""
-    if (package.input_schema or {}).get("properties"):
-        return earlier
-    return replace(earlier, given={**earlier.given, "input": {}}, left_out=())
 
 
 def option_schema(package: SkillPackage, usual: RunOptions, t: Translations) -> dict[str, Any]:

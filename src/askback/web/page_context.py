@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -50,11 +50,11 @@ class PageContext:
     clock: Callable[[], datetime]
     health: Callable[[], Awaitable[Health]]
     """The response of `/healthz`."""
-    workers: Callable[[], Awaitable[Sequence[Worker]]] | None
+    workers: Callable[[], Awaitable[Sequence[Worker]]] | None = None
     """The response of `GET /v1/workers`, if there can be other programs than this server."""
     audit: Store
-    languages: Mapping[str, Translations]
-    templates: Environment
+    languages: Mapping[str, Translations] = field(default_factory=translations.load)
+    templates: Environment = field(default_factory=lambda: environment())
     device: Lifetime = DEVICE
     """How long an invited device stays signed in."""
 

@@ -1,7 +1,8 @@
-"""The pages for runs and questions: inbox, runs, run, sessions, and the answer page of a link."""
+"""The pages for runs and questions, for the people who use the server, and the answer page of a link."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -10,21 +11,25 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from askback.core.interactions import InboxOrder
+from askback.core.access import Action
+from askback.core.actors import Channel
+from askback.core.interactions import InboxOrder, option_label, option_value
 from askback.core.labels import NAME_PATTERN, read_labels
 from askback.core.runs import Run, RunState
 from askback.runs.links import AFTERWARDS
 from askback.runs.service import Service
-from askback.store.pages import InboxFilter, Page, RunFilter
-from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, words_in
+from askback.skills.field_values import choices, introduced
+from askback.store.pages import AuditFilter, InboxFilter, Page, RunFilter
+from askback.text.formatting import MAX_SEARCH_CHARACTERS, folded, has_all, one_line, words_in
 from askback.web import files
-from askback.web.answers import answer_text, outcome_text
 from askback.web.new_run import actions_of, source_of
 from askback.web.page_context import PageContext, address
-from askback.web.sign_in import invalid_link_page
+from askback.web.sign_in import SignInPages
+from askback.web.translations import Translations
 from askback.wire import questions as question_wire
 from askback.wire import runs as wire
-from askback.wire.base import plain
+from askback.wire.access import AuditEntry
+from askback.wire.base import Actor, plain
 
 PAGE_SIZE = 50
 MAX_SEARCHED = 1000
@@ -32,12 +37,12 @@ MAX_SEARCHED = 1000
 MAX_COUNTED = 999
 """How far the runs of each state are counted."""
 _SCAN = 200
+_MAX_FILTER = 200
+_MAX_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """The filters of the list."""
-
     state: RunState | None
     skill: str | None
     engine: str | None
@@ -119,18 +124,18 @@ async def _page(service: Service, query: Query, cursor: str | None) -> Page[Run]
     if not query.words:
         return await service.store.list_runs(query.filter, cursor, PAGE_SIZE)
     found: list[Run] = []
+    words = words_in(query.words)
+
+    def matching(runs: Sequence[Run]) -> list[Run]:
+        return [run for run in runs if has_all(folded(_texts(run)), words)]
+
     for _ in range(MAX_SEARCHED // _SCAN):
         page = await service.store.list_runs(query.filter, cursor, _SCAN)
         cursor = page.next_cursor
-        found += await service.pools.parsing.run(_matching, page.items, query.words)
+        found += await service.pools.parsing.run(matching, page.items)
         if cursor is None or len(found) >= PAGE_SIZE:
             break
     return Page(items=tuple(found), next_cursor=cursor)
-
-
-def _matching(runs: Sequence[Run], search: str) -> list[Run]:
-    words = words_in(search)
-    return [run for run in runs if has_all(folded(_texts(run)), words)]
 
 
 def _texts(run: Run) -> Iterator[str | None]:
@@ -204,7 +209,7 @@ async def answer(context: PageContext, request: Request) -> Response:
     first = _linked(run) if pending else None
     closed = None if pending else await _closed(context, run.id, link.interaction_id)
     if not pending and closed is None:
-        return invalid_link_page(context, request, HTTPStatus.UNAUTHORIZED)
+        return SignInPages(context).invalid_link_page(request.scope, HTTPStatus.UNAUTHORIZED)
     here = f"/answers/{request.path_params['link']}"
     return context.show(request, "answer.html", first=first, closed=closed, skill=run.skill.id, here=here)
 
@@ -225,3 +230,93 @@ async def _closed(context: PageContext, run_id: str, interaction_id: str) -> Any
     if found is None or found.answered_at is None or context.clock() >= found.answered_at + AFTERWARDS:
         return None
     return plain(question_wire.Interaction.of(found))
+
+
+async def people(context: PageContext, request: Request) -> Response:
+    return context.show(request, "people.html", device=context.device)
+
+
+async def sessions(context: PageContext, request: Request) -> Response:
+    return context.show(request, "sessions.html")
+
+
+async def audit(context: PageContext, request: Request) -> Response:
+    given = request.query_params
+    texts = context.translations_for(request)
+    filters = {name: given.get(name, "").strip()[:_MAX_FILTER] for name in ("actor", "action", "run_id")}
+    actor, action, run_id = (filters[name] or None for name in ("actor", "action", "run_id"))
+    where = AuditFilter(actor=actor, action=action, run_id=run_id)
+    cursor = given.get("cursor") or None
+    page = await context.audit.audit_entries(where, cursor, PAGE_SIZE)
+    entries = [AuditEntry.of(each) for each in page.items]
+    return context.show(
+        request,
+        "audit.html",
+        entries=[(each, who_text(each.actor, texts)) for each in entries],
+        filters=filters,
+        actions=list(Action),
+        first=cursor is None,
+        newest=address("/audit", filters),
+        further=address("/audit", filters | {"cursor": page.next_cursor}) if page.next_cursor else None,
+    )
+
+
+def outcome_text(closed: question_wire.Interaction, texts: Translations) -> str:
+    """How the question was closed; by whom, if that is a person."""
+    named = None
+    if closed.answered_with is not None and closed.answered_with.via != Channel.ASKBACK:
+        named = texts.find(f"answered.outcome.{closed.outcome}.by")
+    if named is None or closed.answered_with is None:
+        return texts(f"answered.outcome.{closed.outcome}")
+    return named.replace("{who}", who_text(closed.answered_with, texts))
+
+
+def answer_text(closed: question_wire.Interaction, texts: Translations) -> str | None:
+    """The answer in words; None if there is none or if it is secret."""
+    match closed.response:
+        case None:
+            return texts("answered.secret") if closed.secrecy.any and closed.outcome == "answered" else None
+        case Mapping() as fields:
+            return _form_text(closed, fields, texts)
+        case "yes" | "no" as word if closed.kind == "confirm" and not closed.options:
+            return texts(f"form.{word}")
+        case value:
+            chosen = [option_label(each) for each in closed.options if _same(option_value(each), value)]
+            return chosen[0] if chosen else _in_words(value, closed.response_schema, texts)
+
+
+def _form_text(closed: question_wire.Interaction, answers: Mapping[str, Any], texts: Translations) -> str:
+    prompts = {field.id: field.prompt for field in closed.questions}
+    schemas = (closed.response_schema or {}).get("properties") or {}
+    hidden = closed.secrecy.fields
+    shown = {
+        name: texts("answered.secret") if name in hidden else _in_words(value, schemas.get(name), texts)
+        for name, value in answers.items()
+    }
+    return " · ".join(f"{introduced(prompts.get(name, name))} {value}" for name, value in shown.items())
+
+
+def _in_words(value: Any, schema: Any, texts: Translations) -> str:
+    """A value of this schema: by the title of the choice, if it is one."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    if isinstance(value, list) and not any(isinstance(each, list | Mapping) for each in value):
+        return ", ".join(_in_words(each, schema.get("items"), texts) for each in value)
+    titles = [title for each, title in choices(schema) if _same(each, value)]
+    if titles:
+        return titles[0]
+    if isinstance(value, bool):
+        return texts("form.yes" if value else "form.no")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Compare as JSON: in Python, true equals 1."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def who_text(actor: Actor, texts: Translations) -> str:
+    """`anna, by link`. A newer version may have other channels."""
+    name = one_line(actor.name, _MAX_NAME)
+    if actor.via == Channel.ASKBACK:
+        return name
+    return texts("frame.who", way=texts.find(f"frame.via.{actor.via}") or actor.via, who=name)

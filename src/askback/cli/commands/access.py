@@ -5,7 +5,6 @@ Tokens and sessions are read and written in the data folder. A server makes invi
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -268,6 +267,7 @@ async def create_invitation(
 
     Create the token first: askback tokens create NAME --scope answer
     """
+    from askback.core.webhooks import is_loopback
     from askback.wire.base import plain
 
     lasts = options.lifetime(expires_in, _MAX_INVITATION_LIFETIME, "30 days (30d)")
@@ -279,7 +279,8 @@ async def create_invitation(
         print(made.url)
         until = f"{made.expires_at:%Y-%m-%d %H:%M} UTC"
         output.to_stderr(f"✔ signs one device in as {printable(made.token)}, once, until {until}")
-    if _is_local(made.url):
+    host = urlsplit(made.url).hostname or ""
+    if is_loopback(host) or host.endswith(".localhost"):
         output.to_stderr("warning: this address works on the server's machine alone; set server.public_url")
     return 0
 
@@ -296,11 +297,3 @@ async def revoke_invitation(
         await client.revoke_invitation(invitation_id)
     message = f"✔ {one_line(invitation_id, 40)} is revoked"
     return output.print_done({"id": invitation_id, "revoked": True}, message, as_json=as_json)
-
-
-def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -77,5 +77,4 @@ def _is_pipe(stream: TextIO) -> bool:
 
 
 def missing_package() -> bool:
-    """Whether the package of the extra `acp` is missing."""
     return find_spec("acp") is None

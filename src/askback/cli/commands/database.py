@@ -131,7 +131,7 @@ def import_(settings: Settings, as_json: bool, folder: Path) -> int:
 
 
 def _refuse_used(folder: Path) -> None:
-    """Refuse while a program uses the folder. It may not have the file open."""
+    """Refuse while a program is registered in the folder, even if it does not have the database open."""
     from askback.process.locks import is_held
     from askback.store.sqlite.moving import in_use
 

@@ -15,6 +15,7 @@ import click
 
 from askback.cli import options, output
 from askback.cli.help import Command
+from askback.fs.paths import is_kind
 from askback.text.formatting import count, printable, size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LOW_DISK = 1_000_000_000
 _CONNECT_SEC = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One line of the report. `ok` is None for something worth knowing that is not wrong; with `warning`, for something to act on."""
 
@@ -51,7 +52,7 @@ async def command(settings: Settings, as_json: bool) -> int:
     findings = [_python(), _disk(settings.data_dir), *_access(settings.data_dir), *_telemetry(settings)]
     for message in unknown_variables():
         advice = "correct its name, or unset it"
-        findings.append(Finding(what="environment", ok=None, message=message, advice=advice, warning=True))
+        findings.append(Finding("environment", None, message, advice, warning=True))
     findings += [finding async for finding in _telegram(settings)]
     try:
         # A problem with the telemetry is reported above, and must not hide the rest.
@@ -60,7 +61,7 @@ async def command(settings: Settings, as_json: bool) -> int:
     except Unavailable as error:
         # The folder of the program itself may be on a full disk, wherever the database is.
         what = "disk" if error.code is RefusalCode.DISK_FULL else "database"
-        findings.append(Finding(what=what, ok=False, message=error.message))
+        findings.append(Finding(what, False, error.message))
     healthy = all(finding.ok is not False for finding in findings)
     if as_json:
         output.print_json({"ok": healthy, "findings": [asdict(each) for each in findings]})
@@ -75,9 +76,9 @@ async def _database(app: App) -> Finding:
 
     try:
         await refuse_forgotten(app.settings)
-        return Finding(what="database", ok=True, message=await app.store.check())
+        return Finding("database", True, await app.store.check())
     except Unavailable as error:
-        return Finding(what="database", ok=False, message=error.message)
+        return Finding("database", False, error.message)
 
 
 async def _examine(app: App) -> AsyncIterator[Finding]:
@@ -86,11 +87,11 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
     yield await _database(app)
     if (files := await _files(app)) is not None:
         yield files
-    yield Finding(what="slots", ok=True, message=f"{count(app.settings.slots, 'engine')} at a time")
+    yield Finding("slots", True, f"{count(app.settings.slots, 'engine')} at a time")
     for folder in app.settings.skills_dir:
-        if not options.exists(folder):
+        if not is_kind(folder, Path.exists):
             advice = "create it, or remove it from skills_dir in the settings"
-            yield Finding(what="skills", ok=False, message=f"there is no folder {folder}", advice=advice)
+            yield Finding("skills", False, f"there is no folder {folder}", advice)
     for finding in _workdirs(app.settings.workdirs):
         yield finding
     isolation = await app.spawner.isolation()
@@ -112,7 +113,7 @@ async def _examine(app: App) -> AsyncIterator[Finding]:
             yield _prewarm(report, app.prewarming.obstacle(report.engine.name, report.installed.probe))
     for name, reason in app.service.engines.broken.items():
         advice = "fix or uninstall the package that provides it"
-        yield Finding(what=f"engine {name}", ok=False, message=reason, advice=advice)
+        yield Finding(f"engine {name}", False, reason, advice)
     for finding in _usable(reports):
         yield finding
 
@@ -126,19 +127,19 @@ async def _files(app: App) -> Finding | None:
     report = await examine(app.settings, app.store)
     if report.problem is not None:
         advice = "correct `files`, mount the share, or check the credentials and permissions: docs/guides/files.md"
-        return Finding(what="files", ok=False, message=report.problem, advice=advice)
+        return Finding("files", False, report.problem, advice)
     if report.place is None:
         return None
     if not report.reachable:
         message = f"there is no folder {report.place} yet; the first server creates it"
         advice = "if it is a share, mount it first"
-        return Finding(what="files", ok=None, message=message, advice=advice, warning=True)
+        return Finding("files", None, message, advice, warning=True)
     try:
         await asyncio.to_thread(files_at(given_address(app.settings)).check)
     except Unavailable as error:
         advice = "check the permissions: docs/guides/files.md"
-        return Finding(what="files", ok=False, message=error.message, advice=advice)
-    return Finding(what="files", ok=True, message=f"can be stored in {report.place}")
+        return Finding("files", False, error.message, advice)
+    return Finding("files", True, f"can be stored in {report.place}")
 
 
 def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:
@@ -148,25 +149,25 @@ def _workdirs(allowed: Sequence[Path]) -> Iterator[Finding]:
         if problem := exposed(folder):
             message = f"{problem}: runs in folders below it are refused"
             advice = "let only the server's user write to it, or remove it from workdirs in the settings"
-            yield Finding(what="workdirs", ok=None, message=message, advice=advice, warning=True)
+            yield Finding("workdirs", None, message, advice, warning=True)
 
 
 def _engine(report: EngineReport) -> Finding:
     what = f"engine {report.engine.name}"
     if report.installed is None:
-        return Finding(what=what, ok=None, message="not installed", advice=report.engine.install)
+        return Finding(what, None, "not installed", report.engine.install)
     if report.installed.signed_in is False:
         message = "installed, but not signed in"
-        return Finding(what=what, ok=None, message=message, advice=report.engine.sign_in, warning=True)
-    return Finding(what=what, ok=True, message="installed; details: askback engines")
+        return Finding(what, None, message, report.engine.sign_in, warning=True)
+    return Finding(what, True, "installed; details: askback engines")
 
 
 def _prewarm(report: EngineReport, obstacle: str | None) -> Finding:
     what = f"prewarm {report.engine.name}"
     if obstacle is not None:
         advice = "change that, or leave out the setting 'prewarm' of the engine"
-        return Finding(what=what, ok=None, message=f"has no effect: {obstacle}", advice=advice, warning=True)
-    return Finding(what=what, ok=True, message=f"a server keeps {report.setup.prewarm} ready")
+        return Finding(what, None, f"has no effect: {obstacle}", advice, warning=True)
+    return Finding(what, True, f"a server keeps {report.setup.prewarm} ready")
 
 
 def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:
@@ -179,7 +180,7 @@ def _usable(reports: Sequence[EngineReport]) -> Iterator[Finding]:
         if installed
         else "no engine with a model is installed; 'scripted' only plays scripts"
     )
-    yield Finding(what="engines", ok=None, message=message, warning=True)
+    yield Finding("engines", None, message, warning=True)
 
 
 def _python() -> Finding:
@@ -188,7 +189,7 @@ def _python() -> Finding:
         # Askback does not use that parser. Other programs of this Python may.
         message = f"{version} parses cookies in quadratic time: a stranger can stop programs that use http.cookies"
         advice = "Askback does not use it, but update Python to 3.11.10, 3.12.6 or later"
-        return Finding(what="python", ok=None, message=message, advice=advice, warning=True)
+        return Finding("python", None, message, advice, warning=True)
     return Finding(what="python", ok=sys.version_info >= (3, 11), message=version)
 
 
@@ -198,25 +199,25 @@ def has_slow_cookies(version: tuple[int, int, int]) -> bool:
 
 
 def _disk(data_dir: Path) -> Finding:
-    folder = next(parent for parent in (data_dir, *data_dir.parents) if options.exists(parent))
+    folder = next(parent for parent in (data_dir, *data_dir.parents) if is_kind(parent, Path.exists))
     free = shutil.disk_usage(folder).free
     advice = "" if free >= _LOW_DISK else "free some space, or choose another folder with --data-dir"
-    return Finding(what="disk", ok=free >= _LOW_DISK, message=f"{size(free)} free for {data_dir}", advice=advice)
+    return Finding("disk", free >= _LOW_DISK, f"{size(free)} free for {data_dir}", advice)
 
 
 def _access(data_dir: Path) -> Iterator[Finding]:
     """Whether other users can access the data folder. Checked before it is opened, which removes their permissions."""
     from askback.fs.paths import Access, access_of_others
 
-    if not options.exists(data_dir):
+    if not is_kind(data_dir, Path.exists):
         return
     access = access_of_others(data_dir)
     if access is Access.NONE:
-        yield Finding(what="data folder", ok=True, message="other users have no access")
+        yield Finding("data folder", True, "other users have no access")
     else:
         message = f"other users can {access} {data_dir}"
         wrong = False if access is Access.WRITE else None
-        yield Finding(what="data folder", ok=wrong, message=message, advice=f"chmod 700 {data_dir}")
+        yield Finding("data folder", wrong, message, f"chmod 700 {data_dir}")
 
 
 def _telemetry(settings: Settings) -> Iterator[Finding]:
@@ -228,7 +229,7 @@ def _telemetry(settings: Settings) -> Iterator[Finding]:
         return
     if lacks_opentelemetry():
         message = f"OpenTelemetry is not installed, but traces and metrics are to be sent to {endpoint}"
-        yield Finding(what="telemetry", ok=False, message=message, advice=INSTALL_OTEL)
+        yield Finding("telemetry", False, message, INSTALL_OTEL)
         return
     address = urlsplit(endpoint)
     port = address.port or (443 if address.scheme == "https" else 80)
@@ -237,9 +238,9 @@ def _telemetry(settings: Settings) -> Iterator[Finding]:
     except OSError as error:
         message = f"the collector at {endpoint} cannot be reached: {error}; runs are not affected"
         advice = "start the collector, or correct telemetry.otlp_endpoint"
-        yield Finding(what="telemetry", ok=None, message=message, advice=advice, warning=True)
+        yield Finding("telemetry", None, message, advice, warning=True)
     else:
-        yield Finding(what="telemetry", ok=True, message=f"traces and metrics are sent to {endpoint}")
+        yield Finding("telemetry", True, f"traces and metrics are sent to {endpoint}")
 
 
 async def _telegram(settings: Settings) -> AsyncIterator[Finding]:
@@ -252,17 +253,17 @@ async def _telegram(settings: Settings) -> AsyncIterator[Finding]:
     api = BotApi(token=telegram.token, url=telegram.api_url)
     try:
         name = (await api.call("getMe"))["username"]
-        yield Finding(what="telegram", ok=True, message=f"the token belongs to the bot @{name}")
+        yield Finding("telegram", True, f"the token belongs to the bot @{name}")
         async for finding in _receivers(settings, api):
             yield finding
     except Refused as error:
         advice = "take the token from @BotFather again, and correct telegram.token" if error.of_token else ""
         message = f"the token is refused ({error.status})" if error.of_token else f"the Bot API says: {error}"
-        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+        yield Finding("telegram", False, message, advice)
     except BotApiError as error:
         message = f"the Bot API at {telegram.api_url} cannot be reached: {error}"
         advice = "check the network, HTTPS_PROXY and telegram.api_url"
-        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+        yield Finding("telegram", False, message, advice)
     finally:
         await api.close()
 
@@ -273,10 +274,10 @@ async def _receivers(settings: Settings, api: BotApi) -> AsyncIterator[Finding]:
     if (await api.call("getWebhookInfo")).get("url"):
         message = "the bot sends its updates to a webhook, so no answer arrives here"
         advice = "use another bot, or remove the webhook with the method deleteWebhook"
-        yield Finding(what="telegram", ok=False, message=message, advice=advice)
+        yield Finding("telegram", False, message, advice)
     if not any(chat.notify for chat in settings.telegram.chats):
         advice = "send /start to the bot: it replies with your id, which belongs in telegram.chats"
-        yield Finding(what="telegram", ok=None, message="no chat gets questions", advice=advice, warning=True)
+        yield Finding("telegram", None, "no chat gets questions", advice, warning=True)
     for chat in settings.telegram.chats:
         if not chat.notify:
             continue
@@ -285,7 +286,7 @@ async def _receivers(settings: Settings, api: BotApi) -> AsyncIterator[Finding]:
         except Refused as error:
             message = f"the bot does not reach {chat.name} ({chat.id}): {error}"
             advice = "add the bot to the group" if chat.id < 0 else f"{chat.name} must send /start to the bot"
-            yield Finding(what="telegram", ok=None, message=message, advice=advice, warning=True)
+            yield Finding("telegram", None, message, advice, warning=True)
 
 
 def _sandbox(isolation: Isolation) -> Finding:
@@ -308,7 +309,7 @@ def _sandbox(isolation: Isolation) -> Finding:
         message += f"; the settings share {', '.join(isolation.shared)} with all of them"
         advice = "remove from sandbox_share what engines need not change"
     warning = not isolation.hides_files
-    return Finding(what="sandbox", ok=None if advice else True, message=message, advice=advice, warning=warning)
+    return Finding("sandbox", None if advice else True, message, advice, warning=warning)
 
 
 def _network(engine: str, network: str) -> Finding:
@@ -337,7 +338,7 @@ def _homes(app: App, reports: Sequence[EngineReport]) -> Iterator[Finding]:
         for home in whole_homes(hide, report.installed.path, report.setup.env.get("PATH", "")):
             message = f"its program is in {home}, or its PATH contains it: the sandbox shows only the program"
             advice = "install it in a subfolder, or remove that folder from PATH"
-            yield Finding(what=f"engine {report.engine.name}", ok=None, message=message, advice=advice)
+            yield Finding(f"engine {report.engine.name}", None, message, advice)
 
 
 def _limits(enforcement: Enforcement) -> Iterator[Finding]:
@@ -346,13 +347,13 @@ def _limits(enforcement: Enforcement) -> Iterator[Finding]:
     said = [f"{name} by {' and '.join(each)}" for name, each in means.items() if each]
     if missing := [name for name, each in means.items() if not each]:
         message = f"not enforced: {', '.join(missing)}; {enforcement.why_not_more}"
-        yield Finding(what="limits", ok=None, message=message, advice="run Askback on Linux to enforce more")
+        yield Finding("limits", None, message, "run Askback on Linux to enforce more")
     if said:
-        yield Finding(what="limits", ok=True, message=f"for engines: {'; '.join(said)}")
+        yield Finding("limits", True, f"for engines: {'; '.join(said)}")
     if said and "cgroup v2" not in means["memory"]:
         message = "a watchdog checks several times a second: memory and processes can briefly exceed their limits"
         advice = "run Askback as a systemd service with Delegate=yes, so that the kernel enforces both"
-        yield Finding(what="limits", ok=None, message=f"{message}; {enforcement.why_not_more}", advice=advice)
+        yield Finding("limits", None, f"{message}; {enforcement.why_not_more}", advice)
 
 
 def _print(findings: Sequence[Finding]) -> None:

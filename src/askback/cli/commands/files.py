@@ -201,7 +201,9 @@ def _print(status: _Status) -> None:
         output.print_line(f"{report.place} is not used yet; the first server or worker marks it")
     _print_runs(status.runs, contents)
     if contents is not None and contents.missing:
-        _print_missing(contents)
+        shown, more = contents.missing[:_MOST_SHOWN], len(contents.missing) - _MOST_SHOWN
+        names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+        output.print_line(f"✘ the store does not have the files of {names}: their sessions are lost", indent=2)
     if status.others_wait:
         output.print_line(
             "a server or worker on this data folder stores what is not in the store yet; until it has done so, programs on"
@@ -223,9 +225,3 @@ def _print_runs(runs: StoredRunCount, contents: ContentReport | None) -> None:
         output.print_line(f"{count(contents.not_kept, 'run')} could not be stored (FILES_NOT_KEPT)")
     if runs.running:
         output.print_line(f"{count(runs.running, 'run')} being executed: stored at the end of the turn")
-
-
-def _print_missing(contents: ContentReport) -> None:
-    shown, more = contents.missing[:_MOST_SHOWN], len(contents.missing) - _MOST_SHOWN
-    names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-    output.print_line(f"✘ the store does not have the files of {names}: their sessions are lost", indent=2)

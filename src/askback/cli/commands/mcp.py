@@ -103,7 +103,9 @@ def install(
     present = config.existing is not None
     if config.has(entry):
         message = f"{path} has this entry already; nothing is to be done"
-        return _report(message, {**shown, "written": False, "present": True, "backup": None}, as_json=as_json)
+        return output.print_done(
+            {**shown, "written": False, "present": True, "backup": None}, message, as_json=as_json, on_stderr=True
+        )
     wanted = config.with_entry(entry)
     if not (force or _may_install(config, text, yes=yes, as_json=as_json)):
         output.to_stderr(_NOTHING)
@@ -112,7 +114,7 @@ def install(
     done = "replaced the entry of askback in" if present else "added askback to"
     message = f"{done} {path}{_about_backup(backup)}; restart {client}, and keep a server running: askback serve"
     document = {**shown, "written": True, "present": present, "backup": backup and str(backup)}
-    return _report(message, document, as_json=as_json)
+    return output.print_done(document, message, as_json=as_json, on_stderr=True)
 
 
 @command.command("uninstall", cls=Command, examples=("askback mcp uninstall claude",))
@@ -128,7 +130,7 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
     shown = {"client": client, "path": str(path)}
     if config.existing is None:
         message = f"{path} has no {NAME}; nothing is to be done"
-        return _report(message, {**shown, "removed": False, "backup": None}, as_json=as_json)
+        return output.print_done({**shown, "removed": False, "backup": None}, message, as_json=as_json, on_stderr=True)
     wanted = config.without_entry()
     lines = (f"{path} loses:", config.existing_text)
     if not yes and not _confirmed("Remove it?", *lines, path=path, as_json=as_json):
@@ -136,7 +138,9 @@ def uninstall(settings: Settings, as_json: bool, client: str, file: Path | None,
         return exit_codes.FAILED
     backup = config.write(wanted)
     message = f"removed askback from {path}{_about_backup(backup)}; restart {client}"
-    return _report(message, {**shown, "removed": True, "backup": backup and str(backup)}, as_json=as_json)
+    return output.print_done(
+        {**shown, "removed": True, "backup": backup and str(backup)}, message, as_json=as_json, on_stderr=True
+    )
 
 
 def _check_package() -> None:
@@ -185,23 +189,12 @@ def _confirmed(question: str, *lines: str, path: Path, as_json: bool) -> bool:
     return click.confirm(question, default=True, err=True)
 
 
-def _report(message: str, document: dict[str, Any], *, as_json: bool) -> int:
-    if as_json:
-        output.print_json(document)
-    else:
-        output.to_stderr(message)
-    return 0
-
-
 def _about_backup(backup: Path | None) -> str:
     return "" if backup is None else f" (the old file is {backup})"
 
 
 def _passed_on(ctx: click.Context, settings: Settings) -> list[str]:
-    """The options that select the current server: the client may not have the variables of this shell.
-
-    Never the token: it would be in the file of another program.
-    """
+    """The options that select the current server, but never the token: another program's file would contain it."""
     from askback.settings.environment import client_environment, environment_moves_data
 
     assert ctx.parent is not None

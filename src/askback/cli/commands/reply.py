@@ -194,17 +194,13 @@ async def _answer_here(
         if run.owner != SHARED:
             display.write(f"✔ sent; run {run.id} continues in the program that owns it")
         else:
-            lacks_worker = run.state is RunState.QUEUED and not await _has_worker(app, run.engine)
-            display.write(_sent(shown, lacks_worker=lacks_worker))
+            # With SQLite there is no worker: its server would have been asked.
+            alive = [each for each in await app.workers() if each.state not in ("draining", "gone")]
+            has_worker = any(run.engine == offered.name for each in alive for offered in each.engines)
+            display.write(_sent(shown, lacks_worker=run.state is RunState.QUEUED and not has_worker))
         return Ending(run=run, exit_code=0, document=plain(shown))
     after = await app.service.closed_at(run.id, pending.interaction_id)
     return await converse(app, run, display, can_ask=can_ask, after=after)
-
-
-async def _has_worker(app: App, engine: str) -> bool:
-    """Whether a server or worker that is alive has the engine. With SQLite there is none: its server would be asked."""
-    alive = [each for each in await app.workers() if each.state not in ("draining", "gone")]
-    return any(engine == offered.name for each in alive for offered in each.engines)
 
 
 async def _reply_to_server(
@@ -217,38 +213,31 @@ async def _reply_to_server(
     *,
     as_json: bool,
 ) -> int:
+    from askback.cli.runs import full_id
     from askback.cli.terminal.live import choose
+    from askback.cli.terminal.prompt import Abandoned
+    from askback.cli.terminal.question import how_to_answer
     from askback.wire.base import plain
 
     async with connection.client_of(settings, url, token) as client:
         with choose(as_json=as_json) as display:
-            run, code = await _answer_through(client, given, text, interaction, display)
+            run_id, code = await full_id(client, given), 0
+            run = await client.get_run(run_id)
+            pending = _pending_question(run, interaction)
+            settled = partial(_settled, client, run_id, pending.interaction_id)
+            try:
+                response = await _response(pending, text, display, settled, run_id)
+            except Abandoned:
+                display.write(f"… {how_to_answer(run_id, pending)}")
+                code = exit_codes.WAITING
+            else:
+                if response is None:
+                    raise _settled_elsewhere(pending, await client.get_run(run_id))
+                run = await client.reply(run_id, pending.interaction_id, response)
+                display.write(_sent(run, lacks_worker=run.queue_reason == "no_worker"))
     if as_json:
         output.print_json(plain(run))
     return code
-
-
-async def _answer_through(
-    client: AsyncClient, given: str, text: str | None, interaction: str | None, display: Display
-) -> tuple[Run, int]:
-    from askback.cli.runs import full_id
-    from askback.cli.terminal.prompt import Abandoned
-    from askback.cli.terminal.question import how_to_answer
-
-    run_id = await full_id(client, given)
-    run = await client.get_run(run_id)
-    pending = _pending_question(run, interaction)
-    try:
-        settled = partial(_settled, client, run_id, pending.interaction_id)
-        response = await _response(pending, text, display, settled, run_id)
-    except Abandoned:
-        display.write(f"… {how_to_answer(run_id, pending)}")
-        return run, exit_codes.WAITING
-    if response is None:
-        raise _settled_elsewhere(pending, await client.get_run(run_id))
-    answered = await client.reply(run_id, pending.interaction_id, response)
-    display.write(_sent(answered, lacks_worker=answered.queue_reason == "no_worker"))
-    return answered, 0
 
 
 async def _settled(client: AsyncClient, run_id: str, interaction_id: str) -> None:

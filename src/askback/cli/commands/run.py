@@ -142,7 +142,7 @@ def command(
 
     from askback.app import open_library
     from askback.cli.commands.permissions import policy_value
-    from askback.cli.run_arguments import Arguments, run_variables, submission
+    from askback.cli.run_arguments import run_variables, submission
     from askback.cli.terminal.prompt import on_terminal
     from askback.settings.environment import process_environment
     from askback.settings.sections import in_bytes
@@ -152,23 +152,28 @@ def command(
     can_ask = on_terminal() and not as_json
     start: Start = partial(_take_over, given=continued or "")
     if skill is not None:
-        arguments = Arguments(
+        env = run_variables(variables, variable_files, process_environment())
+        origin = _origin(source, from_files, from_question, session=from_session, workdir=workdir)
+        policy = None if permissions is None else policy_value(permissions)
+        labels = options.labels_of(label) or None
+        package = open_library(settings).find(skill)
+        wanted = submission(
+            package,
+            may_ask=can_ask or bool(answers) or from_question is not None,
+            max_bytes=in_bytes(settings.limits.body),
             skill=skill,
             engine=engine,
             mode=mode,
             inputs=inputs,
             params=params,
             run_options=run_options,
-            env=run_variables(variables, variable_files, process_environment()),
-            origin=_origin(source, from_files, from_question, session=from_session, workdir=workdir),
+            env=env,
+            origin=origin,
             # What cannot be made absolute is refused later.
             workdir=None if workdir is None else str(Path.cwd() / options.path_of(workdir)),
-            permissions=None if permissions is None else policy_value(permissions),
-            labels=options.labels_of(label) or None,
+            permissions=policy,
+            labels=labels,
         )
-        package = open_library(settings).find(skill)
-        may_ask = can_ask or bool(answers) or from_question is not None
-        wanted = submission(arguments, package, may_ask=may_ask, max_bytes=in_bytes(settings.limits.body))
         start = partial(_submit, wanted=wanted, package=package, can_ask=can_ask)
     return run_async(_execute(settings, start, answers, as_json=as_json, can_ask=can_ask))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,26 +39,17 @@ _TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])
 @options.label("Only runs with this label; repeatable: runs that have all of them.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs.")
 @on_runs
-async def runs_command(
-    runs: Runs,
-    as_json: bool,
-    state: str | None,
-    skill: str | None,
-    engine: str | None,
-    label: tuple[str, ...],
-    limit: int,
-) -> int:
+async def runs_command(runs: Runs, as_json: bool, label: tuple[str, ...], limit: int, **where: Any) -> int:
     """List the runs, newest first: state, skill, engine, age, and the pending question or the error."""
     from askback.cli.terminal import render
 
     found: list[Run] = []
     labels = options.labels_of(label)
-    listed = runs.list_runs(state=state, skill=skill, engine=engine, labels=labels, page_size=min(limit + 1, 200))
-    async for run in listed:
+    async for run in runs.list_runs(**where, labels=labels, page_size=min(limit + 1, 200)):
         found.append(run)
         if len(found) > limit:
             break
-    empty = "no run matches" if state or skill or engine or labels else "there are no runs yet"
+    empty = "no run matches" if any(where.values()) or labels else "there are no runs yet"
     width = output.columns()
     if width is None or as_json:
         output.print_list(found[:limit], render.line, as_json=as_json, empty=empty)
@@ -272,12 +263,11 @@ async def delete_command(runs: Runs, as_json: bool, run: str) -> int:
 async def audit_command(
     runs: Runs,
     as_json: bool,
-    actor: str | None,
     action: str | None,
-    run_id: str | None,
     since: datetime | None,
     until: datetime | None,
     limit: int,
+    **who: Any,
 ) -> int:
     """List changes and who made them, newest first: answers, runs, links, tokens, sessions, uploads and skills."""
     from askback.core.access import Action
@@ -286,7 +276,7 @@ async def audit_command(
         raise click.UsageError(f"--action {one_line(action, 40)!r}: choose one of {', '.join(Action)}")
     since, until = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
     found: list[AuditEntry] = []
-    async for entry in runs.audit(actor=actor, action=action, run_id=run_id, since=since, until=until):
+    async for entry in runs.audit(**who, action=action, since=since, until=until):
         found.append(entry)
         if len(found) > limit:
             break

@@ -13,20 +13,10 @@ from urllib.parse import quote
 
 import click
 
-from askback.cli import options
+from askback.cli import options, serving
 from askback.cli.connection import announced
 from askback.cli.help import Command
-from askback.cli.serving import (
-    configure_log,
-    is_loopback,
-    listen,
-    loopback_for,
-    make_server,
-    prepare_process,
-    recover,
-    start_garbage_collection,
-    url_of,
-)
+from askback.core.webhooks import is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -71,7 +61,7 @@ def command(settings: Settings, as_json: bool, host: str | None, port: int | Non
     chosen = {"host": host, "port": port}
     server = settings.server.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"server": server})
-    configure_log(settings.log)
+    serving.configure_log(settings.log)
     return run_async(_serve(settings, role, as_json=as_json))
 
 
@@ -80,24 +70,26 @@ async def _serve(settings: Settings, role: Role, *, as_json: bool) -> int:
     from askback.app.server import web_server
     from askback.http.protocol import Connections
 
-    open_files = prepare_process()
-    listening = listen(settings.server.host, settings.server.port)
+    open_files = serving.prepare_process()
+    listening = serving.listen(settings.server.host, settings.server.port)
     port: int = listening[0].getsockname()[1]
     async with opened(settings, role=role) as app:
-        await recover(app)
+        await serving.recover(app)
         web = web_server(app, port)
         # Engines and the database need open files, too.
         max_total = open_files // 2
         max_unauthenticated = min(settings.server.unauthenticated_connections, max_total // 2)
         connections = Connections(max_unauthenticated=max_unauthenticated, max_total=max_total)
-        server = make_server(web.application, connections, grace_sec=settings.server.grace_sec)
+        server = serving.make_server(web.application, connections, grace_sec=settings.server.grace_sec)
         async with app.working(), asyncio.TaskGroup() as group:
             watching = [group.create_task(each()) for each in web.tasks]
             token_path = None if settings.server.token else settings.data_dir / "token"
             # From the announcement on, the server can be stopped.
             _stop_by_signals(server, [web.streams.close, app.worker.stop])
-            with announced(settings.data_dir, url_of(loopback_for(settings.server.host), port), token_path):
-                start_garbage_collection()
+            with announced(
+                settings.data_dir, serving.url_of(serving.loopback_for(settings.server.host), port), token_path
+            ):
+                serving.start_garbage_collection()
                 _announce(settings, web, port, as_json=as_json)
                 await server.serve(sockets=listening)
             for each in watching:
@@ -122,7 +114,10 @@ def _stop_by_signals(server: uvicorn.Server, ends: Sequence[Callable[[], None]])
 
 def _announce(settings: Settings, web: WebServer, port: int, *, as_json: bool) -> None:
     """A token from the settings is not printed: its owner knows it, and output is often logged."""
-    url, page = url_of(settings.server.host, port), f"{url_of(loopback_for(settings.server.host), port)}/enter"
+    url, page = (
+        serving.url_of(settings.server.host, port),
+        f"{serving.url_of(serving.loopback_for(settings.server.host), port)}/enter",
+    )
     token = None if settings.server.token else web.token
     if token is not None:
         page += f"?token={quote(token, safe='')}"

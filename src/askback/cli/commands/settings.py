@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -21,7 +21,7 @@ from askback.text.formatting import nearest, one_line, printable
 from askback.text.redaction import MASK
 
 if TYPE_CHECKING:
-    from askback.settings.model import Origin, Settings
+    from askback.settings.model import Settings
 
 Key = tuple[str, ...]
 
@@ -48,7 +48,10 @@ def config_command(settings: Settings, as_json: bool, key: str | None) -> int:
     every = {".".join(path): (path, value) for path, value in _values(settings)}
     shown = {name: each for name, each in every.items() if key is None or f"{name}.".startswith(f"{key}.")}
     if not shown:
-        raise Invalid(RefusalCode.SETTINGS_INVALID, _unknown(settings, key or ""))
+        known = {".".join(path[:length]) for path, _ in every.values() for length in range(1, len(path) + 1)}
+        near = nearest(key or "", sorted(known))
+        advice = f"did you mean '{near}'?" if near else "'askback config' lists all"
+        raise Invalid(RefusalCode.SETTINGS_INVALID, f"there is no setting '{key}'; {advice}")
     if as_json:
         origins = {name: settings.origin(path) for name, (path, _) in shown.items()}
         listed = [
@@ -64,7 +67,8 @@ def config_command(settings: Settings, as_json: bool, key: str | None) -> int:
         text = "-" if value is None else json.dumps(value, ensure_ascii=False)
         if value is not None and (unit := settings.unit(path)):
             text = f"{text.removesuffix('.0')} {unit}"
-        where = _described(settings.origin(path))
+        origin = settings.origin(path)
+        where = origin.name or origin.source.replace("_", " ")
         output.print_line(f"{printable(name):<{width}}  {printable(text)}  · {printable(where)}")
     return 0
 
@@ -144,23 +148,6 @@ def _masked_words(words: list[str]) -> list[str]:
     return masked
 
 
-def _unknown(settings: Settings, key: str) -> str:
-    known = {".".join(path[:length]) for path, _ in _values(settings) for length in range(1, len(path) + 1)}
-    near = nearest(key, sorted(known))
-    return f"there is no setting '{key}'; " + (f"did you mean '{near}'?" if near else "'askback config' lists all")
-
-
-def _described(origin: Origin) -> str:
-    match origin.source:
-        case "default":
-            return "default"
-        case "command_line":
-            return "command line"
-        case "environment" | "file":
-            return origin.name or origin.source
-    assert_never(origin.source)
-
-
 @click.command(
     "trust",
     cls=Command,
@@ -211,10 +198,10 @@ def _list_trusted(*, as_json: bool) -> int:
 
     ledger = trust_ledger()
     return output.print_list(
-        [(one_line(str(entry.path), _MAX_PATH), entry, ledger.is_valid(entry)) for entry in ledger.all()],
-        lambda each: f"{each[0]}{'' if each[2] else '  (changed or missing: not used)'}",
+        [(path, ledger.is_valid(path)) for path in ledger.all()],
+        lambda each: f"{one_line(str(each[0]), _MAX_PATH)}{'' if each[1] else '  (changed or missing: not used)'}",
         as_json=as_json,
-        document=lambda each: {"path": str(each[1].path), "valid": each[2]},
+        document=lambda each: {"path": str(each[0]), "valid": each[1]},
         indent=None,
         empty="no settings file is trusted",
     )

@@ -94,7 +94,7 @@ def new(settings: Settings, as_json: bool, name: Path) -> int:
     output.print_line(f"✔ {folder.name} is in {place}: {', '.join(files)}")
     output.print_line("  Next: try it without an account, check it after each change, then run it with a model:")
     for step in steps:
-        output.print_command(step)
+        print(f"    {step}")
     return 0
 
 
@@ -212,7 +212,6 @@ def _field_lines(uses: Sequence[FieldUse]) -> Iterator[str]:
 
 
 def _listed(what: str, schema: Mapping[str, Any] | None, otherwise: str) -> Iterator[str]:
-    """The fields of a schema, one in a line."""
     from askback.skills.field_values import describe
 
     fields = (schema or {}).get("properties", {})

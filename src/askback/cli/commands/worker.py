@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from askback.cli import options, output
+from askback.cli import options, output, serving
 from askback.cli.help import Command
 from askback.cli.runs import on_runs
-from askback.cli.serving import (
-    configure_log,
-    listen,
-    make_server,
-    prepare_process,
-    recover,
-    start_garbage_collection,
-    url_of,
-)
 from askback.text.formatting import one_line, printable
 
 if TYPE_CHECKING:
@@ -97,7 +88,7 @@ def worker_command(
     }
     worker = settings.worker.model_copy(update={key: value for key, value in chosen.items() if value is not None})
     settings = settings.model_copy(update={"worker": worker} | ({} if slots is None else {"slots": slots}))
-    configure_log(settings.log)
+    serving.configure_log(settings.log)
     return run_async(_work(settings, as_json=as_json))
 
 
@@ -107,22 +98,22 @@ async def _work(settings: Settings, *, as_json: bool) -> int:
     from askback.cluster.instances import Role
     from askback.http.protocol import Connections
 
-    prepare_process()
-    listening = listen(settings.worker.host, settings.worker.port)
+    serving.prepare_process()
+    listening = serving.listen(settings.worker.host, settings.worker.port)
     async with opened(settings, role=Role.WORKER) as app:
-        await recover(app)
+        await serving.recover(app)
         site = worker_site(app)
         connections = Connections(max_unauthenticated=_MAX_CONNECTIONS // 2, max_total=_MAX_CONNECTIONS)
-        server = make_server(site.application, connections, grace_sec=_GRACE_SEC)
+        server = serving.make_server(site.application, connections, grace_sec=_GRACE_SEC)
         async with app.working(), asyncio.TaskGroup() as group:
             tasks = [group.create_task(each()) for each in site.tasks]
-            serving = group.create_task(server.serve(sockets=listening))
+            served = group.create_task(server.serve(sockets=listening))
             draining = _drained_by_signals(app)
-            start_garbage_collection()
-            _announce(app, url_of(settings.worker.host, listening[0].getsockname()[1]), as_json=as_json)
+            serving.start_garbage_collection()
+            _announce(app, serving.url_of(settings.worker.host, listening[0].getsockname()[1]), as_json=as_json)
             await draining.wait()
             server.should_exit = server.force_exit = True
-            await serving
+            await served
             for each in tasks:
                 each.cancel()
     return 0

@@ -56,9 +56,9 @@ async def converse(
     # The process of a sticky run ends with this program.
     can_leave = kept and not run.sticky
     conversation = Conversation(app, run.id, answers=answers, display=display, can_ask=can_ask, can_leave=can_leave)
-    if run.state.final:
-        conversation.open(opening)
-    else:
+    if run.state.final and opening is not None:
+        display.write(opening)
+    if not run.state.final:
         if advice := app.service.engines.missing_sign_in(run.engine):
             display.write(f"! {run.engine} is not signed in; {advice}")
         try:
@@ -91,29 +91,25 @@ class Conversation:
         """Set while a question is at the prompt that can be answered later. Done: the user left it."""
         self.interrupts = 0
 
-    def open(self, opening: str | None) -> None:
-        if opening is not None:
-            self._display.write(opening)
-
     async def hold(self, opening: str | None, after: int) -> Run:
         """Returns when the run is over, or waits and nobody here can answer."""
         service = self._app.service
         async with self._canceling_on_interrupt():
             # The user may press Ctrl-C as soon as this is shown.
-            self.open(opening)
+            if opening is not None:
+                self._display.write(opening)
             async for event in service.follow(self._run_id, after):
-                if not await self._is_outdated(event):
+                is_expiring, asked = event.type is EventType.INTERACTION_EXPIRING, event.data.get("interaction_id")
+                # A question may have been answered at the prompt since its deadline was announced.
+                if not is_expiring or await self._pending_id() == asked:
                     self._display.event(event)
                 if event.type is EventType.INTERACTION_ASKED and not await self._settle(event):
                     break
         return await service.store.get(self._run_id)
 
-    async def _is_outdated(self, event: Event) -> bool:
-        """Whether it announces the deadline of a question that was answered at the prompt since."""
-        if event.type is not EventType.INTERACTION_EXPIRING:
-            return False
+    async def _pending_id(self) -> str | None:
         pending = (await self._app.service.store.get(self._run_id)).pending_interaction
-        return pending is None or pending.interaction_id != event.data["interaction_id"]
+        return None if pending is None else pending.interaction_id
 
     def warn_of_unused_answers(self) -> None:
         if self._answers:
@@ -190,10 +186,7 @@ class Conversation:
 
     @asynccontextmanager
     async def _canceling_on_interrupt(self) -> AsyncIterator[None]:
-        """At a question, Ctrl-C leaves the run waiting.
-
-        Otherwise the first cancels the run, the second kills its engine, the third leaves at once.
-        """
+        """Ctrl-C leaves a question waiting; otherwise it cancels the run, then kills its engine, then leaves at once."""
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         tasks: set[asyncio.Task[object]] = set()
 

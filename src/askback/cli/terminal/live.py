@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from askback.cli import output
@@ -46,9 +45,7 @@ class Display:
         self.resume()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.pause()
 
 
@@ -116,10 +113,6 @@ class Live(Plain):
         self._waits, self._deadline = True, deadline
 
     def event(self, event: Event) -> None:
-        self._update_status(event)
-        super().event(event)
-
-    def _update_status(self, event: Event) -> None:
         match event.type:
             case EventType.INTERACTION_ASKED:
                 self.wait_until(None)
@@ -135,6 +128,7 @@ class Live(Plain):
                 self._tokens += event.data["total_tokens"]
             case _:
                 pass
+        super().event(event)
 
     def write(self, text: str) -> None:
         from rich.text import Text
@@ -163,7 +157,6 @@ def time_left(seconds: float) -> str:
 
 
 def lines(event: Event) -> list[str]:
-    """An event as text; many need none."""
     data = event.data
     match event.type:
         case EventType.ASSISTANT_MESSAGE:

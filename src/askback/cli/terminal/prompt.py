@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from askback.background.loops import racing
 from askback.cli import output
 
 MAX_PLAIN_LINE = 4095
@@ -49,16 +50,11 @@ def discard_typed() -> None:
 
 async def read_line(prompt: str, *, secret: bool, settled: Settled) -> str | None:
     """What was typed, or None if the question is settled first."""
-    reading = asyncio.ensure_future(_typed(prompt, secret=secret))
-    settling = asyncio.ensure_future(settled())
-    try:
-        done, _ = await asyncio.wait({reading, settling}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        reading.cancel()
-        settling.cancel()
-        # The editor restores the terminal before anything else is written there.
-        await asyncio.gather(reading, settling, return_exceptions=True)
-    return reading.result() if reading in done else settling.result()
+    async with racing(_typed(prompt, secret=secret), settled()) as (reading, settling):
+        is_typed = reading.done()
+    # The editor has restored the terminal: something else can be written there.
+    line: str | None = reading.result() if is_typed else settling.result()
+    return line
 
 
 def unless_left(settled: Settled, left: asyncio.Future[None]) -> Settled:

@@ -88,10 +88,7 @@ def reply_command(run_id: str, asked: Interaction | None) -> str:
 
 
 async def ask(interaction: Interaction, write: Write, settled: Settled, *, can_leave: bool = True) -> Json:
-    """Ask until the answer is valid. Returns None if the question was settled elsewhere.
-
-    `can_leave`: whether the run waits if the user leaves.
-    """
+    """Ask until the answer is valid. None: settled elsewhere. `can_leave`: the run waits if the user leaves."""
     with echo_off() if interaction.secret else nullcontext():
         show(interaction, write, listed=False)
         if can_leave:

@@ -61,7 +61,6 @@ _MAX_NAME = 120
 
 
 def line(run: Run) -> str:
-    """A row of the list of runs."""
     age = f"{duration(_since(run.created_at))} ago"
     return (
         f"{_SIGNS[run.state]} {printable(run.id)}  {run.state:<12} {one_line(run.skill, 24):<24} "
@@ -153,7 +152,6 @@ def page(
 
 
 def inbox_entry(asked: PendingQuestion) -> Iterator[str]:
-    """A pending question with the run that asks it."""
     about = f" · {one_line(asked.summary, 200)}" if asked.summary else ""
     about += f" · {shown}" if (shown := labels_text(asked.labels)) else ""
     yield f"run {printable(asked.run_id)}: {printable(asked.skill)} on {printable(asked.engine)}{about}"
@@ -166,7 +164,6 @@ def labels_text(labels: Mapping[str, str] | None) -> str:
 
 
 def _taken_over(origin: Origin) -> str:
-    """What the run took over from the run that it continues."""
     parts = [f"forked at question {printable(origin.at)}"] if origin.at else ["its session"] if origin.session else []
     if origin.files is not None:
         parts.append(f"its {'artifacts' if origin.files is InheritedFiles.ARTIFACTS else 'working directory'}")

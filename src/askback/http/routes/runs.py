@@ -23,20 +23,9 @@ from askback.http.routing import READ, SUBMIT, Router
 from askback.http.streams import EventStream, wants_stream
 from askback.store.pages import RunFilter
 from askback.wire import deliveries as delivery_wire
+from askback.wire import requests as given
 from askback.wire import runs as wire
 from askback.wire.base import encode
-from askback.wire.requests import (
-    MAX_SEQ,
-    EventHeaders,
-    EventQuery,
-    LabelledPageQuery,
-    PageQuery,
-    RunCreate,
-    RunCreateHeaders,
-    RunHeaders,
-    RunQuery,
-    RunWait,
-)
 
 router = Router("runs")
 deliveries_router = Router("notifications")
@@ -86,7 +75,7 @@ _RUN_STREAM = {
     ),
 )
 async def create_run(
-    request: Request, context: Context, *, headers: RunCreateHeaders, body: RunCreate
+    request: Request, context: Context, *, headers: given.RunCreateHeaders, body: given.RunCreate
 ) -> Response | wire.Run:
     """Validate the request and queue a run of the skill."""
     submission = await context.submission(body, headers, request.scope["grant"], actor_of(request))
@@ -96,7 +85,7 @@ async def create_run(
 
 
 @router.add("GET /v1/runs", "List runs", READ, content=_RUN_STREAM)
-async def list_runs(request: Request, context: Context, *, query: RunQuery) -> Response | wire.RunPage:
+async def list_runs(request: Request, context: Context, *, query: given.RunQuery) -> Response | wire.RunPage:
     """Runs, newest first.
 
     With `Accept: text/event-stream`, every run of that skill and engine, and with those labels, is sent when it is created and whenever its
@@ -124,7 +113,7 @@ async def list_runs(request: Request, context: Context, *, query: RunQuery) -> R
     refusals=(RequestCode.TOO_MANY_STREAMS,),
 )
 async def get_run(
-    request: Request, context: Context, *, run_id: str, query: RunWait, headers: RunHeaders
+    request: Request, context: Context, *, run_id: str, query: given.RunWait, headers: given.RunHeaders
 ) -> Response | wire.Run:
     """The run: its state, its input, its pending question, its deadline, its error.
 
@@ -219,7 +208,7 @@ async def get_result(request: Request, context: Context, *, run_id: str) -> Resp
     "GET /v1/runs/{run_id}/events", "Follow a run", READ, content=_EVENT_STREAM, refusals=(RefusalCode.INPUT_INVALID,)
 )
 async def get_events(
-    request: Request, context: Context, *, run_id: str, query: EventQuery, headers: EventHeaders
+    request: Request, context: Context, *, run_id: str, query: given.EventQuery, headers: given.EventHeaders
 ) -> Response | wire.EventPage:
     """The events of the run, as a page of JSON.
 
@@ -230,16 +219,24 @@ async def get_events(
     if not wants_stream(request.headers.get("accept", "")):
         events = await context.service.store.events(run_id, query.after, query.limit)
         return wire.EventPage.of(items=events, next_cursor=str(events[-1].seq) if events.more else None)
-    after = query.after if headers.last_event_id is None else _seq(headers.last_event_id)
+    after, last = query.after, headers.last_event_id
+    if last is not None:
+        if not last.isascii() or not last.isdecimal() or int(last) > given.MAX_SEQ:
+            raise Invalid(RefusalCode.INPUT_INVALID, "Last-Event-ID is not the number of an event")
+        after = int(last)
     events_after = context.service.follow_many(run_id, after)
     return EventStream(context.streams, events_after, request.scope["grant"].name, context.streams.encoded)
 
 
-async def _changes(request: Request, context: Context, query: RunQuery, wanted: RunFilter) -> Response:
+async def _changes(request: Request, context: Context, query: given.RunQuery, wanted: RunFilter) -> Response:
+    def is_wanted(run: Run) -> bool:
+        pairs = ((wanted.skill, run.skill.id), (wanted.engine, run.engine), (wanted.creator, run.created_by))
+        return all(value in (None, own) for value, own in pairs)
+
     async def matching() -> AsyncGenerator[Sequence[Run]]:
         async with aclosing(context.labelled(query.label).follow_runs()) as changed:
             async for runs in changed:
-                yield [run for run in runs if _is_wanted(run, wanted)]
+                yield [run for run in runs if is_wanted(run)]
 
     batches = matching()
     await anext(batches)
@@ -247,20 +244,9 @@ async def _changes(request: Request, context: Context, query: RunQuery, wanted: 
     return EventStream(context.streams, batches, request.scope["grant"].name, encoded)
 
 
-def _is_wanted(run: Run, wanted: RunFilter) -> bool:
-    pairs = ((wanted.skill, run.skill.id), (wanted.engine, run.engine), (wanted.creator, run.created_by))
-    return all(value in (None, own) for value, own in pairs)
-
-
-def _seq(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > MAX_SEQ:
-        raise Invalid(RefusalCode.INPUT_INVALID, "Last-Event-ID is not the number of an event")
-    return int(text)
-
-
 @deliveries_router.add("GET /v1/deliveries", "List deliveries", READ)
 async def list_deliveries(
-    request: Request, context: Context, *, query: LabelledPageQuery
+    request: Request, context: Context, *, query: given.LabelledPageQuery
 ) -> delivery_wire.DeliveryPage:
     """Deliveries to webhooks, both done and due, newest first. Devices of other tokens are shown to an admin alone. A token that
     is restricted to labels sees the webhooks that came with its runs.
@@ -271,7 +257,7 @@ async def list_deliveries(
 
 @deliveries_router.add("GET /v1/runs/{run_id}/deliveries", "List the deliveries of a run", READ)
 async def list_run_deliveries(
-    request: Request, context: Context, *, run_id: str, query: PageQuery
+    request: Request, context: Context, *, run_id: str, query: given.PageQuery
 ) -> delivery_wire.DeliveryPage:
     """Deliveries to webhooks about one run, both done and due, newest first: those that `GET /v1/deliveries` shows."""
     view = context.deliveries_seen_by(request.scope["grant"])

@@ -31,8 +31,6 @@ _TEST_TEXT = "Askback can reach you here. The questions of your runs will arrive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPolicy:
-    """The settings for notifications."""
-
     webhooks: tuple[Webhook, ...] = ()
     allow_private: bool = False
     link: str | None = None

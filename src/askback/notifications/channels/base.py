@@ -53,8 +53,6 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message to one receiver."""
-
     webhook: Webhook
     id: str
     """The same for every attempt."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
+import functools
 import re
 import smtplib
 import socket
@@ -26,17 +26,19 @@ from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
-from html import escape
-from types import TracebackType
-from typing import Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from askback.core.webhooks import Webhook
+from askback.core.webhooks import Webhook, is_loopback
 from askback.notifications.channels.base import Channel, Failed, Message, Refused, Response
 from askback.notifications.channels.webhook import TIMEOUT_SEC, why_failed
 from askback.notifications.notice import Digest, Notice
 from askback.text.formatting import one_line
 from askback.text.redaction import Redactor
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _POLICY = SMTP.clone(cte_type="7bit", raise_on_defect=False)
 """Every mail server takes 7-bit content."""
@@ -45,10 +47,6 @@ _HEADER_CHARS = 400
 _LINE_CHARS = 76
 _PLAIN = re.compile(r"[ -~]*")
 _WORDS = re.compile(r"[A-Za-z0-9]+( [A-Za-z0-9]+)*")
-_BUTTON = (
-    "display:inline-block;padding:8px 14px;margin:0 0 6px;border:1px solid #3355bb;border-radius:6px;"
-    "color:#3355bb;text-decoration:none"
-)
 _FORWARD = "The links lead to {} only, without a sign-in. Everybody who has one can answer: do not forward them."
 _ALONE, _LISTED = _FORWARD.format("this question"), _FORWARD.format("these questions")
 TOTAL_SEC = 3 * TIMEOUT_SEC
@@ -89,12 +87,15 @@ def notice_mail(message: Message, sender: str) -> Mail:
     notice = message.notice
     subject = f"{notice.title}: {one_line(notice.text, _SUBJECT_CHARS)}" if notice.is_question else notice.title
     headers = _headers(subject, message.webhook, message.at, message.id, sender, conversation=notice.run_id)
-    return _mail(headers, _plain(notice), _html(notice), message.webhook, sender)
+    html = _template().render(notice=notice, forward=_ALONE if notice.answer_url else "")
+    return _mail(headers, _plain(notice), html, message.webhook, sender)
 
 
 def digest_mail(webhook: Webhook, digest: Digest, message_id: str, sender: str) -> Mail:
     headers = _headers(digest.title, webhook, digest.at, message_id, sender)
-    return _mail(headers, _plain_digest(digest), _html_digest(digest), webhook, sender)
+    forward = _LISTED if any(entry.answer_url for entry in digest.entries) else ""
+    plain = "\n\n".join([digest.title, digest.plain_list, *([f"-- \n{forward}"] if forward else [])]) + "\n"
+    return _mail(headers, plain, _template().render(digest=digest, forward=forward), webhook, sender)
 
 
 def _headers(
@@ -150,61 +151,16 @@ def _plain(notice: Notice) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _html(notice: Notice) -> str:
-    body = [f"<h2 style='font-size:18px'>{escape(notice.title)}</h2>"]
-    body.append(f"<p style='white-space:pre-wrap'>{escape(notice.text)}</p>")
-    if notice.context:
-        body.append(f"<p style='white-space:pre-wrap;color:#444'>{escape(notice.context)}</p>")
-    if notice.choices:
-        body += [f"<div>{_link(each.url, each.label)}</div>" for each in notice.choices]
-    elif notice.labels:
-        body.append(f"<ul>{''.join(f'<li>{escape(label)}</li>' for label in notice.labels)}</ul>")
-    if notice.answer_url is not None:
-        body.append(f"<p>{escape(notice.how)}:</p><div>{_link(notice.answer_url, 'Answer…')}</div>")
-    elif notice.run_url is not None:
-        body.append(f"<div>{_link(notice.run_url, 'Open the run')}</div>")
-    if notice.deadline_text is not None:
-        body.append(f"<p>Answer by {escape(notice.deadline_text)}</p>")
-    if notice.run_id:
-        alone = f"<br>{escape(_ALONE)}" if notice.answer_url else ""
-        body.append(f"<p style='color:#666;font-size:12px'>Run {escape(notice.run_id)}{alone}</p>")
-    return _page("".join(body))
+@functools.cache
+def _template() -> Template:
+    # Most servers send no e-mail.
+    from jinja2 import Environment, FileSystemLoader
 
-
-def _plain_digest(digest: Digest) -> str:
-    parts = [digest.title, digest.plain_list]
-    if any(entry.answer_url for entry in digest.entries):
-        parts.append(f"-- \n{_LISTED}")
-    return "\n\n".join(parts) + "\n"
-
-
-def _html_digest(digest: Digest) -> str:
-    body = [f"<h2 style='font-size:18px'>{escape(digest.title)}</h2>"]
-    for entry in digest.entries:
-        opening = "" if entry.url is None else f"<br>{_link(entry.url, entry.url_label)}"
-        about = f"<span style='color:#666'>{escape(digest.when(entry))}</span>"
-        body.append(f"<p><b>{escape(entry.about)}</b>: {escape(entry.question)}<br>{about}{opening}</p>")
-    body += [f"<p>{escape(text)}</p>" for text in digest.rest]
-    if any(entry.answer_url for entry in digest.entries):
-        body.append(f"<p style='color:#666;font-size:12px'>{escape(_LISTED)}</p>")
-    return _page("".join(body))
-
-
-def _page(body: str) -> str:
-    return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'></head>"
-        f"<body style='font-family:sans-serif'>{body}</body></html>\n"
-    )
-
-
-def _link(url: str, label: str) -> str:
-    return f"<a href='{escape(url)}' style='{_BUTTON}'>{escape(label)}</a>"
+    return Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True).get_template("email.html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailServer:
-    """The mail server of the settings."""
-
     url: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -237,13 +193,6 @@ class MailServer:
         encoded = (base64.b64encode(each.encode(errors="replace")).decode() for each in sent)
         return Redactor(sent, (self.password, *encoded))
 
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
@@ -265,9 +214,7 @@ class MailSender:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def send(self, mail: Mail) -> Response:
@@ -349,9 +296,9 @@ def _start_tls(connection: smtplib.SMTP, server: MailServer) -> None:
     connection.ehlo_or_helo_if_needed()
     if connection.has_extn("starttls"):
         context = ssl.create_default_context()
-        if server.is_loopback:
+        if is_loopback(server.host):
             # The traffic does not leave this machine, and its certificate is rarely for `localhost`.
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection.starttls(context=context)
-    elif not (server.is_loopback or server.allow_plaintext):
+    elif not (is_loopback(server.host) or server.allow_plaintext):
         raise Failed("it offers no STARTTLS; notifications.email.allow_plaintext = true allows that")

@@ -46,7 +46,11 @@ def request(message: Message, *, answer_buttons: bool) -> HttpRequest:
         content["tags"] = [notice.tag]
     if notice.url is not None:
         content["click"] = notice.url
-    _add_actions(content, [_action(each, answer=answer_buttons) for each in notice.choices[:_MAX_ACTIONS]])
+    actions = [_action(each, answer=answer_buttons) for each in notice.choices[:_MAX_ACTIONS]]
+    while actions and len(msgspec.json.encode({**content, "actions": actions})) > _REQUEST_BYTES:
+        actions = actions[:-1]
+    if actions:
+        content["actions"] = actions
     if notice.context:
         _add_context(content, notice)
     return _published(message.webhook, content)
@@ -66,7 +70,6 @@ def digest_request(webhook: Webhook, digest: Digest) -> HttpRequest:
 
 
 def _published(webhook: Webhook, message: Mapping[str, Any]) -> HttpRequest:
-    """The message for the topic of the webhook."""
     parts = urlsplit(webhook.url)
     folder, _, topic = parts.path.rpartition("/")
     if not is_ntfy_topic(topic):
@@ -103,16 +106,7 @@ def _action(choice: Choice, *, answer: bool) -> dict[str, Any]:
     }
 
 
-def _add_actions(message: dict[str, Any], actions: list[dict[str, Any]]) -> None:
-    """As many as fit into the request."""
-    while actions and len(msgspec.json.encode({**message, "actions": actions})) > _REQUEST_BYTES:
-        actions = actions[:-1]
-    if actions:
-        message["actions"] = actions
-
-
 def _add_context(message: dict[str, Any], notice: Notice) -> None:
-    """As much of it as fits into the request."""
     for most in _CONTEXT_BYTES:
         context = cut_bytes(notice.context, most) if most else ""
         message["message"] = _text(notice, context)

@@ -50,33 +50,25 @@ class Devices(Protocol):
 
     def endpoints(self) -> Sequence[str]:
         """The endpoints of all subscriptions, in a stable order. Raises `Unavailable` if they cannot be read."""
-        ...
 
     def owners(self) -> Mapping[str, str]:
         """The name of the token of each subscription, by its endpoint."""
-        ...
 
     def recipient(self, endpoint: str, run: Run) -> Recipient:
         """The keys of the subscription, if its token may see the run now. Raises `Refused`."""
-        ...
 
     def has_ended(self, endpoint: str) -> bool:
         """Whether its token or session has ended, or it was removed."""
-        ...
 
     def succeeded(self, endpoint: str) -> None:
         """Record that a push was accepted. May write a file."""
-        ...
 
     def end(self, endpoint: str) -> None:
         """Remove the subscription. Writes a file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushChannel(Channel):
-    """Sends to the push services of browsers."""
-
     devices: Devices
     key: Callable[[], ServerKey]
     shows_text: bool
@@ -115,16 +107,16 @@ class PushChannel(Channel):
             if attempt.delivered_at is not None:
                 await asyncio.to_thread(self.devices.succeeded, webhook.url)
                 return False
-            return attempt.next_attempt_at is None and await asyncio.to_thread(self._end, webhook.url, attempt.status)
+            if attempt.next_attempt_at is not None:
+                return False
+            is_gone = attempt.status in _GONE or await asyncio.to_thread(self.devices.has_ended, webhook.url)
+            if not is_gone:
+                return False
+            await asyncio.to_thread(self.devices.end, webhook.url)
+            return True
         except (OSError, Unavailable) as error:
             OUTAGES.failed(log, "cannot write the push subscriptions", error)
             return False
-
-    def _end(self, endpoint: str, status: int | None) -> bool:
-        if status not in _GONE and not self.devices.has_ended(endpoint):
-            return False
-        self.devices.end(endpoint)
-        return True
 
     async def _due_request(self, due: DueDelivery, now: datetime) -> HttpRequest:
         """Raises `Refused` if the device must not know of it, or if the question is closed."""

@@ -81,7 +81,6 @@ class ServerKey:
         return encoded(_point(self._private))
 
     def authorization(self, endpoint: str, now: datetime) -> str:
-        """The `Authorization` header for a request to this endpoint."""
         parts = urlsplit(endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",

@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -43,8 +42,6 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A message that is sent as a POST request."""
-
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
@@ -78,9 +75,7 @@ class WebhookSender:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -141,29 +136,24 @@ class WebhookSender:
         return self._client
 
 
+@dataclass(eq=False, repr=False)
 class HttpChannel(Channel):
     """Sends each message as one request. `digest_request` None: the kind has no digests."""
 
-    def __init__(
-        self,
-        sender: WebhookSender,
-        request: Callable[[Message], HttpRequest],
-        digest_request: Callable[[Webhook, Digest], HttpRequest] | None = None,
-    ) -> None:
-        self._sender = sender
-        self._request = request
-        self._digest_request = digest_request
+    sender: WebhookSender
+    request: Callable[[Message], HttpRequest]
+    digest_request: Callable[[Webhook, Digest], HttpRequest] | None = None
 
     async def send(self, message: Message) -> Response:
-        return await self._post(self._request(message))
+        return await self._post(self.request(message))
 
     async def send_digest(self, webhook: Webhook, digest: Digest, message_id: str) -> Response:
-        if self._digest_request is None:
+        if self.digest_request is None:
             return await super().send_digest(webhook, digest, message_id)
-        return await self._post(self._digest_request(webhook, digest))
+        return await self._post(self.digest_request(webhook, digest))
 
     async def _post(self, request: HttpRequest) -> Response:
-        return await self._sender.post(request.url, request.headers, request.body)
+        return await self.sender.post(request.url, request.headers, request.body)
 
 
 # The messages for programs, as Standard Webhooks describes them.

@@ -106,21 +106,22 @@ export class Batch {
   /** Every answer is an ordinary reply. One that fails does not stop the others. */
   async sendAll(rows, response, label) {
     const results = [];
+    let sent = 0;
     for (const row of rows) {
       try {
         await reply(row.asked, response);
         results.push([row, t("batch.result.sent")]);
+        sent += 1;
         this.how.onSent(row, label);
       } catch (problem) {
         results.push([row, problem.status === GONE ? t("batch.result.late") : problem.message]);
         if (problem.status === GONE) this.how.onTaken(row);
       }
     }
-    return results;
+    return { results, sent };
   }
 
-  showResults(results) {
-    const sent = results.filter(([, text]) => text === t("batch.result.sent")).length;
+  showResults({ results, sent }) {
     const items = results.map(([row, text]) => make("li", {}, make("span", {}, nameOf(row)), make("strong", {}, text)));
     this.body.replaceChildren(
       make("p", { role: "status" }, t("batch.result", { n: sent, total: results.length })),

@@ -29,8 +29,6 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translations:
-    """The texts of one language."""
-
     language: str
     texts: Mapping[str, str]
 
@@ -45,18 +43,16 @@ class Translations:
         return self.texts.get(key)
 
     def by_prefix(self, *prefixes: str) -> dict[str, str]:
-        """The texts whose keys start with one of these."""
         return {key: text for key, text in self.texts.items() if key.partition(".")[0] in prefixes}
 
 
 def load() -> dict[str, Translations]:
-    """Every language, by its code."""
-    return {language: Translations(language=language, texts=_texts(language)) for language in NAMES}
-
-
-def _texts(language: str) -> dict[str, str]:
-    files = sorted((_FOLDER / language).glob("*.json"))
-    return {key: text for file in files for key, text in json.loads(file.read_text("utf-8")).items()}
+    found = {}
+    for language in NAMES:
+        files = [json.loads(file.read_text("utf-8")) for file in sorted((_FOLDER / language).glob("*.json"))]
+        texts = {key: text for each in files for key, text in each.items()}
+        found[language] = Translations(language=language, texts=texts)
+    return found
 
 
 def choose(cookie: str | None, accept_language: str) -> str:

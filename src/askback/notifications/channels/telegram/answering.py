@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -18,17 +18,8 @@ from askback.core.errors import Conflict, Invalid, NotFound
 from askback.core.interactions import Interaction, InteractionOutcome, Json
 from askback.core.labels import Labels, has_labels
 from askback.core.webhooks import ChatMessage
+from askback.notifications.channels.telegram import messages
 from askback.notifications.channels.telegram.api import BotApi, MessageRef, Refused, Tap, User, Written
-from askback.notifications.channels.telegram.messages import (
-    MAX_NOTICE,
-    MAX_TEXT,
-    ButtonKey,
-    answer_text,
-    choices_of,
-    cut_units,
-    in_chat,
-    too_late,
-)
 from askback.notifications.channels.telegram.texts import Texts
 from askback.questions.typed_answers import read_answer, refusal
 from askback.runs.service import Service
@@ -61,14 +52,9 @@ class Chat:
         return self.id < 0
 
 
-class People:
-    def __init__(self, chats: Iterable[Chat]) -> None:
-        self._chats = {chat.id: chat for chat in chats}
-
-    def person(self, user_id: int) -> Chat | None:
-        """Who may answer as this user."""
-        chat = self._chats.get(user_id)
-        return None if chat is None or chat.is_group else chat
+def people_of(chats: Iterable[Chat]) -> dict[int, Chat]:
+    """Who may answer, by the number of the user: never a group."""
+    return {chat.id: chat for chat in chats if not chat.is_group}
 
 
 class Strangers:
@@ -97,7 +83,7 @@ class Answering:
     service: Service
     store: Store
     api: BotApi
-    people: People
+    people: Mapping[int, Chat]
     texts: Texts
     clock: Callable[[], datetime]
     strangers: Strangers = field(default_factory=Strangers)
@@ -115,11 +101,11 @@ class Answering:
 
     async def _tapped(self, tap: Tap) -> dict[str, Any]:
         """The parameters of the answer to a tap: every tap gets one, or the button keeps turning."""
-        person = self.people.person(tap.sender.id)
+        person = self.people.get(tap.sender.id)
         if person is None:
             refused = self._for_stranger(tap.sender)
             return {"text": refused, "show_alert": True} if refused else {}
-        key = ButtonKey.parse(tap.data)
+        key = messages.ButtonKey.parse(tap.data)
         if key is None:
             return self._notice("no_button", alert=True)
         if not await self._may_answer(person, key.run_id):
@@ -127,7 +113,7 @@ class Answering:
         found = next((each for each in await self._questions(key.run_id) if key.belongs_to(each)), None)
         if found is None:
             return self._notice("gone", alert=True)
-        offered = choices_of(found, self.texts)
+        offered = messages.choices_of(found, self.texts)
         if key.index >= len(offered):
             return self._notice("no_button", alert=True)
         if (shown := tap.message) is not None and not await self.store.chat_message(shown.chat.id, shown.message_id):
@@ -136,8 +122,8 @@ class Answering:
         try:
             text = await self._reply(key.run_id, found, offered[key.index].answer, person)
         except WrongAnswer as error:
-            return {"text": cut_units(str(error), MAX_NOTICE), "show_alert": True}
-        return {"text": cut_units(text, MAX_NOTICE), "show_alert": False}
+            return {"text": messages.cut_units(str(error), messages.MAX_NOTICE), "show_alert": True}
+        return {"text": messages.cut_units(text, messages.MAX_NOTICE), "show_alert": False}
 
     def _notice(self, key: str, *, alert: bool) -> dict[str, Any]:
         return {"text": self.texts(key), "show_alert": alert}
@@ -146,7 +132,7 @@ class Answering:
         sender, replied = message.sender, message.reply_to_message
         if sender is None or sender.is_bot:
             return
-        person = self.people.person(sender.id)
+        person = self.people.get(sender.id)
         shown = None if replied is None else await self._shown(replied, patient=person is not None)
         is_private = message.chat.type == _PRIVATE
         if shown is None and not is_private:
@@ -178,9 +164,9 @@ class Answering:
         asked = next((each for each in questions if each.interaction_id == shown.interaction_id), None)
         if asked is None:
             await self._say(message, self.texts("gone"))
-        elif not in_chat(asked):
+        elif not messages.in_chat(asked):
             is_open = asked.outcome is InteractionOutcome.PENDING
-            await self._say(message, self.texts("not_here") if is_open else too_late(asked, self.texts))
+            await self._say(message, self.texts("not_here") if is_open else messages.too_late(asked, self.texts))
         elif message.text is None:
             await self._ask_again(message, shown, self.texts("only_text"))
         else:
@@ -191,8 +177,7 @@ class Answering:
                 await self._ask_again(message, shown, self.texts("wrong", problems=error))
 
     def _meant(self, asked: Interaction, line: str) -> Json:
-        """The answer that a typed text means."""
-        for choice in choices_of(asked, self.texts):
+        for choice in messages.choices_of(asked, self.texts):
             if line.strip().casefold() == choice.label.casefold():
                 return choice.answer
         if asked.outcome is InteractionOutcome.PENDING and (why_not := refusal(asked, line)):
@@ -221,8 +206,8 @@ class Answering:
         if stored is None:
             return self.texts("gone")
         if stored.answered_with == actor and stored.response == response:
-            return self.texts("taken", answer=answer_text(stored, self.texts))
-        return too_late(stored, self.texts)
+            return self.texts("taken", answer=messages.answer_text(stored, self.texts))
+        return messages.too_late(stored, self.texts)
 
     async def _may_answer(self, person: Chat, run_id: str) -> bool:
         """Asked before anything else about a run: whom labels limit does not learn which other runs exist."""
@@ -255,7 +240,7 @@ class Answering:
         sent = await self._quietly(
             "sendMessage",
             chat_id=to.chat.id,
-            text=cut_units(text, MAX_TEXT),
+            text=messages.cut_units(text, messages.MAX_TEXT),
             link_preview_options={"is_disabled": True},
             reply_parameters={"message_id": to.message_id, "allow_sending_without_reply": True},
             reply_markup={"force_reply": True, "selective": True} if force_reply else None,

@@ -11,6 +11,7 @@ import msgspec
 
 from askback import __version__
 from askback.core.errors import is_temporary, shortage
+from askback.core.webhooks import is_loopback
 from askback.notifications.channels.webhook import why_failed
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 API_URL = "https://api.telegram.org"
 _TIMEOUT_SEC = 15.0
 _CONNECT_SEC = 10.0
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class BotApiError(Exception):
@@ -27,12 +27,10 @@ class BotApiError(Exception):
 
 
 class Unreachable(BotApiError):
-    """There was no response, or none of the Bot API."""
+    """There was no response, or one that is not from the Bot API."""
 
 
 class Refused(BotApiError):
-    """The Bot API refused the call."""
-
     def __init__(self, status: int, description: str, parameters: Mapping[str, Any]) -> None:
         super().__init__(description)
         self.status = status
@@ -56,10 +54,7 @@ class BotApi:
     _client: httpx.AsyncClient | None = None
 
     async def call(self, method: str, *, waits_sec: float = 0.0, **parameters: Any) -> Any:
-        """The result of a method. Parameters that are None are left out. `waits_sec`: how long the API may wait.
-
-        Raises `Refused` or `Unreachable`.
-        """
+        """The result of a method, without parameters that are None. Raises `Refused` or `Unreachable`."""
         import httpx
 
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -98,7 +93,7 @@ class BotApi:
                 headers={"User-Agent": f"askback/{__version__}"},
                 follow_redirects=False,
                 # A proxy cannot reach a server on this machine.
-                trust_env=urlsplit(self.url).hostname not in _LOCAL,
+                trust_env=not is_loopback(urlsplit(self.url).hostname or ""),
             )
         return self._client
 
@@ -125,8 +120,6 @@ class MessageRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of somebody."""
-
     message_id: int
     chat: ChatRef
     sender: User | None = msgspec.field(default=None, name="from")
@@ -135,8 +128,6 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tap(msgspec.Struct, frozen=True, kw_only=True):
-    """A tap on a button below a message."""
-
     id: str
     sender: User = msgspec.field(name="from")
     data: str | None = None
@@ -144,7 +135,7 @@ class Tap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_update(update: Mapping[str, Any]) -> Written | Tap | None:
-    """None if it is of another kind, or not in the form of the documentation."""
+    """The message or the tap in an update; None for other kinds, and for what is malformed."""
     try:
         if "callback_query" in update:
             return msgspec.convert(update["callback_query"], Tap)

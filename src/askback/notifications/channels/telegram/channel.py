@@ -96,7 +96,6 @@ class TelegramTrial(Channel):
     texts: Texts
 
     async def send(self, message: Message) -> Response:
-        """The message in the language of the bot."""
         return await _responded(send_draft(self.api, chat_of(message.webhook), trial(self.texts)))
 
 

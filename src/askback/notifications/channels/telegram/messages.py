@@ -38,8 +38,6 @@ _DIGEST_CHARS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An answer that can be tapped."""
-
     label: str
     answer: Json
 
@@ -82,7 +80,7 @@ class ButtonKey:
 
     run_id: str
     question: str
-    """A digest: an engine chooses the ids of its questions."""
+    """The digest of its id, which an engine chooses."""
     index: int
 
     @classmethod
@@ -171,7 +169,6 @@ def closed(run: Run, asked: Interaction, texts: Texts) -> Draft:
 
 
 def ended(run: Run, state: RunState, texts: Texts) -> Draft:
-    """A run that has reached a state."""
     lines = [texts(state, skill=_title(run))]
     if state is RunState.FAILED and run.error is not None:
         lines.append(f"{run.error.code}: {one_line(run.error.message, _MAX_ANSWER)}")
@@ -179,7 +176,6 @@ def ended(run: Run, state: RunState, texts: Texts) -> Draft:
 
 
 def trial(texts: Texts) -> Draft:
-    """A message that only shows that messages arrive."""
     return Draft(text=f"{texts('test')}\n{texts('test_text')}")
 
 
