@@ -73,6 +73,7 @@ def test_every_page_can_be_read_and_used_by_everybody_at_a_desk_and_on_a_phone(
     assert {path: each for path, each in found.items() if each} == {}
 
 
+@pytest.mark.long
 def test_the_keyboard_goes_through_every_page_in_its_order(site: Site, runs: list[str]) -> None:
     found: dict[str, list[str]] = {}
     for path in ("/", "/new?skill=reads", runs[0]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 from site_pages import FurnishedServer, Site
 
@@ -71,6 +72,7 @@ def test_the_form_is_filled_as_it_was_but_for_files_and_secrets(site: Site) -> N
     page.wait_for_url(re.compile(r"/runs/[0-9a-z]{16}$"))
 
 
+@pytest.mark.long
 def test_a_plain_skill_gets_its_named_texts_back(site: Site) -> None:
     file = site.api.post("/v1/uploads", files={"file": ("notes.txt", b"text")}).json()["upload_id"]
     given = {"request": "Paint it\nred", "times": 3, "wall": {"upload_id": file}}

@@ -115,6 +115,7 @@ def test_a_secret_that_was_too_late_is_not_shown(furnished_server: FurnishedServ
     assert "hunter-2-hunter" not in stranger.content()
 
 
+@pytest.mark.long
 def test_a_page_that_comes_back_into_view_says_that_the_run_was_canceled(
     furnished_server: FurnishedServer, stranger: Page
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_link_with_a_choice_asks_for_one_tap_and_answers_nothing_by_itself(
     assert mistakes == []
 
 
+@pytest.mark.long
 def test_another_answer_than_the_chosen_one_can_be_given(furnished_server: FurnishedServer, stranger: Page) -> None:
     run_id, page = page_of(furnished_server, "asking")
     for nonsense in ("9", "-1", "x", "1.5", ""):
@@ -203,6 +205,7 @@ def test_a_file_is_sent_as_the_answer(furnished_server: FurnishedServer, strange
     assert mistakes == []
 
 
+@pytest.mark.long
 def test_a_form_is_filled_in_with_its_context_beside_it(furnished_server: FurnishedServer, stranger: Page) -> None:
     mistakes = heard(stranger)
     run_id, page = page_of(furnished_server, "trip-form")
@@ -251,6 +254,7 @@ def test_without_a_connection_the_page_says_so_and_keeps_what_was_entered(
         assert client.wait(run_id).state is RunState.SUCCEEDED
 
 
+@pytest.mark.long
 def test_a_link_that_was_revoked_while_its_page_was_open_says_so(
     furnished_server: FurnishedServer, stranger: Page
 ) -> None:

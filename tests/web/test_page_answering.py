@@ -105,6 +105,7 @@ def test_a_tap_that_leaves_a_wrong_field_still_counts(desk: Client, browser: Bro
     desk.cancel(run_id)
 
 
+@pytest.mark.long
 def test_rows_to_choose_from_are_large_enough_for_a_thumb(desk: Client, browser: Browser) -> None:
     run_id, url = asked(desk, "table")
     page = thumb(browser)
@@ -143,6 +144,7 @@ def test_an_answer_is_shown_by_its_label(
         expect(site.open(f"/runs/{run_id}").locator(".reply")).to_have_text("Packed: see it all")
 
 
+@pytest.mark.long
 def test_what_was_sent_stays_in_view_after_the_last_question(server: Server, browser: Browser, desk: Client) -> None:
     for width, path, empty in ((1280, "/", "inbox-empty"), (360, "/?skill=pace", "inbox-unmatched")):
         run_id, _ = asked(desk, "pace")

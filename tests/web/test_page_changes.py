@@ -66,6 +66,7 @@ def test_the_changes_are_for_everybody(
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.long
 def test_without_scripts_and_in_chinese_the_changes_are_there(
     furnished_server: FurnishedServer, browser: Browser
 ) -> None:
@@ -89,6 +90,7 @@ def test_nothing_of_a_file_is_run(site: Site, furnished_server: FurnishedServer)
     assert page.evaluate("window.__pwned") is None
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_compared_says_so(site: Site, furnished_server: FurnishedServer) -> None:
     run_id = changed(site)
     (furnished_server.world.data_dir / "runs" / run_id / "work" / "artifacts" / "b.txt").write_bytes(b"\0")

@@ -115,6 +115,7 @@ def test_a_run_that_ends_while_it_is_watched_can_be_followed_up(site: Site) -> N
     assert site.api.get(f"/v1/runs/{follow_up}/result").json()["data"] == {"colour": ["blue", "large"]}
 
 
+@pytest.mark.long
 def test_a_skill_with_a_schema_is_followed_up_with_its_form(site: Site) -> None:
     run_id = wire.start(site.api, "topical", mode="auto", input={"topic": "walls"})
     wire.over(site.api, run_id)
@@ -141,6 +142,7 @@ def test_a_run_is_deleted_only_after_a_confirmation(site: Site) -> None:
     assert site.api.get(f"/v1/runs/{run_id}").status_code == 404
 
 
+@pytest.mark.long
 def test_a_deleted_source_is_named_but_not_linked(site: Site) -> None:
     source = finished(site.api, "twice", "red", "large")
     origin = {"run_id": source, "files": "artifacts"}
@@ -153,6 +155,7 @@ def test_a_deleted_source_is_named_but_not_linked(site: Site) -> None:
     expect(page.locator(".run-from").get_by_role("link")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_session_with_a_secret_answer_is_not_offered(site: Site) -> None:
     run_id = finished(site.api, "secretive", "hunter2-hunter2", "red")
     page = site.open(f"/runs/{run_id}")
@@ -190,6 +193,7 @@ def test_a_rebuilt_session_is_told_with_its_meaning(site: Site) -> None:
     expect(page.get_by_role("link", name="Follow up")).to_be_visible()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 390])
 def test_the_actions_fit_the_window(site: Site, tmp_path: Path, language: str, width: int) -> None:

@@ -106,6 +106,7 @@ def test_question_and_form_are_one_card_that_is_always_in_view(anywhere: Site) -
     expect(page.locator(".asked:visible")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_minimized_question_leaves_its_line(anywhere: Site) -> None:
     page = anywhere.open(f"/runs/{wire.waiting(anywhere.api)}")
     pinned(page).get_by_role("button", name="Minimize").click()
@@ -115,6 +116,7 @@ def test_a_minimized_question_leaves_its_line(anywhere: Site) -> None:
     expect(pinned(page).locator("form")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_link_to_the_question_is_shown(anywhere: Site) -> None:
     page = anywhere.open(f"/runs/{wire.waiting(anywhere.api)}")
     pinned(page).get_by_label("More actions").click()
@@ -145,6 +147,7 @@ def test_a_draft_survives_a_reload_and_is_gone_once_it_is_sent(desk: Site) -> No
     expect(page.locator("#notices")).to_be_empty()
 
 
+@pytest.mark.long
 def test_a_form_is_a_draft_too_and_a_secret_is_none(desk: Site) -> None:
     page = desk.open(f"/runs/{wire.waiting(desk.api, 'formal')}")
     pinned(page).get_by_label("Name").fill("Ada")
@@ -175,6 +178,7 @@ def test_a_secret_behind_a_reference_is_in_no_draft(desk: Site, login_run: str) 
         expect(page.locator("input[type=password]")).to_have_value("")
 
 
+@pytest.mark.long
 def test_a_draft_is_kept_when_somebody_else_answers_first(desk: Site) -> None:
     run_id = wire.waiting(desk.api)
     page = desk.open(f"/runs/{run_id}")
@@ -200,6 +204,7 @@ def test_a_draft_is_kept_when_somebody_else_answers_first(desk: Site) -> None:
     expect(page.locator("#notices")).to_be_empty()
 
 
+@pytest.mark.long
 def test_tools_have_a_duration_and_a_turn_one_time(desk: Site) -> None:
     page = desk.open(f"/runs/{wire.waiting(desk.api)}")
     took = page.locator(".tool", has_text="search").locator(".tool-state")
@@ -208,6 +213,7 @@ def test_tools_have_a_duration_and_a_turn_one_time(desk: Site) -> None:
     expect(page.locator("#conversation time")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_wait_of_days_is_a_labelled_gap_and_the_work_stays_readable(anywhere: Site, old_run: str) -> None:
     page = anywhere.open(f"/runs/{old_run}")
     gap = page.locator(".timeline-gap", has_text="3 d")
@@ -224,6 +230,7 @@ def test_a_wait_of_days_is_a_labelled_gap_and_the_work_stays_readable(anywhere: 
     expect(page.locator(".asked").first).to_contain_text("after 3 d")
 
 
+@pytest.mark.long
 def test_a_failed_run_has_no_dot_that_says_otherwise_and_details_are_folded(desk: Site) -> None:
     run_id = wire.start(desk.api, "failing")
     wire.over(desk.api, run_id)
@@ -235,6 +242,7 @@ def test_a_failed_run_has_no_dot_that_says_otherwise_and_details_are_folded(desk
     expect(page.get_by_text("While waiting")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_only_file_is_open_and_can_be_opened_alone_and_copied(desk: Site, old_run: str) -> None:
     desk.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = desk.open(f"/runs/{old_run}")

@@ -229,6 +229,7 @@ def test_where_the_name_of_the_page_leads_nowhere_the_user_is_warned_and_may_sta
     context.close()
 
 
+@pytest.mark.long
 def test_who_comes_back_from_a_name_that_leads_nowhere_may_still_stay(
     furnished_server: FurnishedServer, context: BrowserContext
 ) -> None:
@@ -251,6 +252,7 @@ def test_who_comes_back_from_a_name_that_leads_nowhere_may_still_stay(
     expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_browser_that_signs_in_again_has_one_session(
     furnished_server: FurnishedServer, context: BrowserContext
 ) -> None:
@@ -288,6 +290,7 @@ def test_signed_in_browsers_are_listed_and_signed_out_on_the_page(
         expect(page.get_by_label("Token")).to_be_visible()
 
 
+@pytest.mark.long
 def test_signing_out_everywhere_is_asked_for_first(furnished_server: FurnishedServer, browser: Browser) -> None:
     with signed_in(furnished_server, browser) as site, signed_in(furnished_server, browser) as other:
         page = site.open("/sessions")

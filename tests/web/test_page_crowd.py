@@ -91,6 +91,7 @@ def test_all_questions_are_counted_and_reached_and_those_behind_the_first_page_l
     expect(other.locator(".toast", has_text=re.compile("New question"))).to_have_count(0)
 
 
+@pytest.mark.long
 def test_an_answer_is_counted_at_once_while_the_stream_is_away(crowded: Site, waiting: list[str]) -> None:
     crowded.context.route("**/v1/inbox", lambda route: route.abort())
     page = crowded.open("/")

@@ -68,6 +68,7 @@ def test_runs_are_charted_by_day_and_the_table_has_the_same_numbers(old_site: Si
     expect(page.get_by_role("link", name=f"Failed {failed}")).to_have_attribute("aria-current", "true")
 
 
+@pytest.mark.long
 def test_the_period_is_chosen_and_stays_in_the_address(old_site: Site) -> None:
     page = old_site.open("/dashboard")
     expect(page.get_by_role("link", name="30 days")).to_have_attribute("aria-current", "true")
@@ -89,6 +90,7 @@ def test_failures_are_told_by_their_reason_and_lead_to_their_runs(old_site: Site
     expect(page.locator(".run-row").first).to_contain_text("Rate limit or quota reached")
 
 
+@pytest.mark.long
 def test_tokens_are_told_by_day_skill_and_engine(old_site: Site) -> None:
     page = old_site.open("/dashboard")
     stats = old_site.api.get("/v1/stats").json()
@@ -112,6 +114,7 @@ def test_answers_and_what_waits_are_told_plainly(old_site: Site) -> None:
     expect(page.get_by_role("link", name=f"All {WAITING}")).to_have_attribute("href", "/")
 
 
+@pytest.mark.long
 def test_an_open_table_stays_open_when_the_numbers_change(old_site: Site) -> None:
     page = old_site.open("/dashboard")
     numbers(page, "runs")
@@ -147,6 +150,7 @@ def test_pages_with_a_past_can_be_read_by_everybody_and_fit_a_phone(
 # The list of runs.
 
 
+@pytest.mark.long
 def test_rows_tell_the_input_and_how_long_a_run_took(old_site: Site) -> None:
     page = old_site.open("/runs?state=succeeded")
     row = page.locator(".run-row").first
@@ -171,6 +175,7 @@ def test_chips_count_what_the_other_filters_leave(old_site: Site) -> None:
 # Skills and engines.
 
 
+@pytest.mark.long
 def test_a_skill_tells_its_last_run_and_how_often_it_succeeds(old_site: Site) -> None:
     page = old_site.open("/skills/trip-planner")
     [last] = old_site.api.get("/v1/runs", params={"skill": "trip-planner", "limit": 1}).json()["items"]
@@ -181,6 +186,7 @@ def test_a_skill_tells_its_last_run_and_how_often_it_succeeds(old_site: Site) ->
     expect(page.locator(".facts")).to_contain_text("Never run")
 
 
+@pytest.mark.long
 def test_engines_say_at_a_glance_what_they_need_and_the_command_is_copied(old_site: Site) -> None:
     old_site.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = old_site.open("/engines")
@@ -200,6 +206,7 @@ def test_engines_say_at_a_glance_what_they_need_and_the_command_is_copied(old_si
     assert len(set(tops)) == 1
 
 
+@pytest.mark.long
 def test_a_signed_out_default_engine_is_told_on_the_form(old_site: Site) -> None:
     page = old_site.open("/new?skill=trip-planner")
     automatic = page.locator("label.pick", has_text="Choose automatically")
@@ -211,6 +218,7 @@ def test_a_signed_out_default_engine_is_told_on_the_form(old_site: Site) -> None
 # Chinese.
 
 
+@pytest.mark.long
 def test_chinese_pages_tell_durations_advice_and_errors_in_chinese(old_server: Server, browser: Browser) -> None:
     with signed_in(old_server, browser, locale="zh-CN") as site:
         page = site.open("/dashboard")
@@ -234,6 +242,7 @@ def test_chinese_pages_tell_durations_advice_and_errors_in_chinese(old_server: S
 # The frame.
 
 
+@pytest.mark.long
 def test_the_menu_fits_a_phone_whole(old_server: Server, browser: Browser) -> None:
     for language in ("en-GB", "zh-CN"):
         with signed_in(old_server, browser, viewport=PHONE, locale=language) as site:
@@ -242,6 +251,7 @@ def test_the_menu_fits_a_phone_whole(old_server: Server, browser: Browser) -> No
             assert page.locator(".site-nav ul").evaluate("(menu) => menu.scrollWidth <= menu.clientWidth")
 
 
+@pytest.mark.long
 def test_the_chosen_state_is_in_sight_on_a_phone(old_server: Server, browser: Browser) -> None:
     with signed_in(old_server, browser, viewport=PHONE) as site:
         chip = site.open("/runs?state=canceled").locator(".chips [aria-current]")

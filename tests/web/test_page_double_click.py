@@ -115,6 +115,7 @@ def test_a_double_tap_answers_one_question(busy_server: Server, browser: Browser
         assert len(pending(site)) == len(before) - 1
 
 
+@pytest.mark.long
 def test_a_double_tap_on_a_row_opens_it(busy_server: Server, browser: Browser) -> None:
     with signed_in(busy_server, browser, **PHONE) as site:
         page = opened(site)
@@ -153,6 +154,7 @@ def test_a_double_click_confirms_no_answer_to_several_questions(busy: Site) -> N
     assert len(pending(busy)) == len(before) - 2
 
 
+@pytest.mark.long
 def test_enter_on_a_touch_keyboard_starts_a_new_line(busy_server: Server, browser: Browser) -> None:
     with signed_in(busy_server, browser, **PHONE) as site:
         page = site.open("/")
@@ -189,6 +191,7 @@ def test_a_key_pressed_twice_answers_one_question(busy: Site) -> None:
     expect(page.locator(".inbox-row")).to_have_count(len(before) - 2)
 
 
+@pytest.mark.long
 def test_clicking_again_and_again_answers_one_question(busy: Site) -> None:
     page = opened(busy)
     before = pending(busy)
@@ -223,6 +226,7 @@ def test_typing_that_continues_after_the_question_was_closed_answers_nothing(bus
     assert len(pending(busy)) == len(before) - 1
 
 
+@pytest.mark.long
 def test_a_question_is_not_answered_while_others_are_selected(busy: Site) -> None:
     page = opened(busy)
     before = pending(busy)

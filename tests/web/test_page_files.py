@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from site_pages import FurnishedServer, Site, signed_in
 
@@ -79,6 +80,7 @@ def test_the_list_is_renewed_while_what_is_unfolded_stays_so(site: Site) -> None
     expect(page.locator("summary", has_text="a.txt")).to_be_focused()
 
 
+@pytest.mark.long
 def test_what_cannot_be_loaded_says_so_and_is_tried_again(site: Site) -> None:
     run_id = wire.waiting(site.api, "writing")
     page = site.open(f"/runs/{run_id}")
@@ -93,6 +95,7 @@ def test_what_cannot_be_loaded_says_so_and_is_tried_again(site: Site) -> None:
     site.mistakes.clear()
 
 
+@pytest.mark.long
 def test_without_scripts_the_list_is_there_and_each_file_by_its_link(
     furnished_server: FurnishedServer, browser: Browser
 ) -> None:

@@ -111,6 +111,7 @@ def test_who_is_writing_is_told_kindly_that_another_was_faster(quiet: Site) -> N
     assert quiet.api.get(f"/v1/runs/{run_id}/result").json()["data"] == {"colour": "red"}
 
 
+@pytest.mark.long
 def test_an_answer_that_comes_too_late_is_told_kindly(quiet: Site) -> None:
     run_id = wire.waiting(quiet.api)
     quiet.context.route("**/v1/inbox", lambda route: route.abort())
@@ -138,6 +139,7 @@ def test_many_tabs_hold_one_stream(quiet: Site) -> None:
     expect(row(pages[7], "asking")).to_have_count(2)
 
 
+@pytest.mark.long
 def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     how = {"interactive_require_user_reply": False, "session_timeout_sec": 600}
     wire.waiting(quiet.api, options=how)
@@ -151,6 +153,7 @@ def test_a_deadline_counts_down_and_says_what_happens_then(quiet: Site) -> None:
     expect(card(page, "wordy").get_by_role("timer")).to_have_class("deadline-left soon")
 
 
+@pytest.mark.long
 def test_the_nearest_deadline_is_first_and_its_end_leaves_a_line(quiet: Site) -> None:
     wire.waiting(quiet.api)
     how = {"interactive_require_user_reply": False}
@@ -170,6 +173,7 @@ def test_the_nearest_deadline_is_first_and_its_end_leaves_a_line(quiet: Site) ->
     expect(page.locator(".sent-row", has_text="region")).to_contain_text("Time ran out; “Stockholm” was chosen.")
 
 
+@pytest.mark.long
 def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
     quiet.context.add_init_script(_NOTED)
     page = quiet.open("/")
@@ -179,6 +183,7 @@ def test_a_new_question_notifies_the_desk_if_allowed(quiet: Site) -> None:
     assert page.evaluate("window.noted") == [["asking has a question", "Which colour?"]]
 
 
+@pytest.mark.long
 def test_a_phone_needs_no_sideways_scroll_for_a_long_question(quiet: Site) -> None:
     run_id = wire.waiting(quiet.api, "wordy")
     page = quiet.open("/")
@@ -218,6 +223,7 @@ def test_the_page_speaks_the_language_that_is_chosen(quiet: Site) -> None:
     expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_theme_that_is_chosen_stays(quiet: Site) -> None:
     page = quiet.open("/")
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -126,6 +126,7 @@ def test_keys_move_choose_and_send(desk: Site) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_single_keys_can_be_switched_off_and_stay_off(desk: Site) -> None:
     for city in ("A", "B"):
         wire.waiting(desk.api, input={"city": city})
@@ -181,6 +182,7 @@ def test_like_questions_get_one_answer_after_one_confirmation_that_names_them(de
         assert asked["response"] == answer
 
 
+@pytest.mark.long
 def test_going_back_from_the_confirmation_sends_nothing(desk: Site) -> None:
     run_id = wire.waiting(desk.api, "paying", input={"city": "Lisbon"})
     page = desk.open("/")
@@ -199,6 +201,7 @@ def test_going_back_from_the_confirmation_sends_nothing(desk: Site) -> None:
 # Drafts and messages.
 
 
+@pytest.mark.long
 def test_the_draft_of_a_form_survives_a_reload_but_a_secret_does_not(desk: Site) -> None:
     wire.waiting(desk.api, "form")
     wire.waiting(desk.api, "secretive")
@@ -213,6 +216,7 @@ def test_the_draft_of_a_form_survives_a_reload_but_a_secret_does_not(desk: Site)
     expect(article(page).get_by_role("textbox", name="Name")).to_have_value("Ada")
 
 
+@pytest.mark.long
 def test_a_draft_in_own_words_is_open_after_a_reload_and_gone_once_sent(desk: Site) -> None:
     wire.waiting(desk.api, input={"city": "A"})
     page = desk.open("/")
@@ -225,6 +229,7 @@ def test_a_draft_in_own_words_is_open_after_a_reload_and_gone_once_sent(desk: Si
     assert page.evaluate("sessionStorage.length") == 0
 
 
+@pytest.mark.long
 def test_a_message_vanishes_when_its_cause_is_over(desk: Site) -> None:
     wire.waiting(desk.api, input={"city": "A"})
     page = desk.open("/")
@@ -260,6 +265,7 @@ def test_a_phone_has_one_column_and_its_count_stays_in_view(desk_server: Server,
         expect(page.locator("#inbox-count")).to_be_in_viewport()
 
 
+@pytest.mark.long
 def test_a_window_that_becomes_narrow_keeps_the_question_and_what_was_written(desk: Site) -> None:
     wire.waiting(desk.api, input={"city": "A"})
     page = desk.open("/")

@@ -38,6 +38,7 @@ def test_a_label_of_the_form_is_a_filter_everywhere(site: Site) -> None:
     assert site.mistakes == []
 
 
+@pytest.mark.long
 def test_labels_of_programs_are_not_on_the_page(site: Site) -> None:
     run_id = waiting(site.api, "asking", labels={"number": "internal", "mcp_call": "1a2b", "acp-session": "3c4d"})
     page = site.open("/?label=number:internal")
@@ -80,6 +81,7 @@ def test_the_inbox_shows_and_filters_labels(site: Site) -> None:
     assert site.mistakes == []
 
 
+@pytest.mark.long
 def test_running_again_copies_the_labels(site: Site) -> None:
     run_id = start(site.api, "plain", mode="auto", labels={"customer": "again"})
     over(site.api, run_id)

@@ -109,6 +109,7 @@ def test_runs_are_filtered_by_state_skill_and_words(site: Site, runs: dict[str, 
     expect(rows(page)).to_have_count(3)
 
 
+@pytest.mark.long
 def test_a_list_of_runs_changes_with_the_inbox(site: Site, runs: dict[str, str]) -> None:
     page = site.open("/runs?state=waiting_user")
     expect_runs(page, [runs["waits"]])
@@ -119,6 +120,7 @@ def test_a_list_of_runs_changes_with_the_inbox(site: Site, runs: dict[str, str])
     expect(rows(page)).to_have_count(1)
 
 
+@pytest.mark.long
 def test_pages_of_runs_follow_each_other(site: Site, runs: dict[str, str]) -> None:
     made = [start(site.api, "plain", mode="auto") for _ in range(52)]
     page = site.open("/runs?skill=plain")
@@ -159,6 +161,7 @@ def test_a_list_of_runs_and_the_dashboard_change_with_every_run_and_keep_the_foc
     expect(queue.get_by_role("heading", name="No matching runs")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_list_is_renewed_only_for_runs_that_concern_it(site: Site, runs: dict[str, str]) -> None:
     fetched: list[str] = []
     site.context.on("response", lambda response: fetched.append(response.url) if "/runs?" in response.url else None)
@@ -212,6 +215,7 @@ def test_a_skill_is_installed_from_a_zip_and_removed(site: Site) -> None:
     assert page.get_by_role("link", name="hostile", exact=True).count() == 0
 
 
+@pytest.mark.long
 def test_a_skill_is_installed_by_a_file_dropped_anywhere_on_the_page(site: Site) -> None:
     page = site.open("/skills")
     bad = zipped({"bad/SKILL.md": "no front matter"})["buffer"]
@@ -249,6 +253,7 @@ def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Browser) -> None:
     with signed_in(empty_server, browser) as site:
         page = site.open("/runs")
@@ -261,6 +266,7 @@ def test_empty_places_say_what_they_are_for(empty_server: Server, browser: Brows
             expect(page.get_by_text(text).first).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_demo_skill_is_one_click_away_where_there_is_none(empty_server: Server, browser: Browser) -> None:
     with signed_in(empty_server, browser) as site:
         page = site.open("/new")
@@ -270,6 +276,7 @@ def test_the_demo_skill_is_one_click_away_where_there_is_none(empty_server: Serv
         assert site.api.delete("/v1/skills/trip-planner").status_code == 204
 
 
+@pytest.mark.long
 def test_a_skill_that_was_just_installed_runs_on_the_engine_it_chooses(empty_server: Server, browser: Browser) -> None:
     with signed_in(empty_server, browser, viewport={"width": 360, "height": 740}) as site:
         page = site.open("/skills")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 from site_pages import FurnishedServer, Site, signed_in
 
@@ -89,6 +90,7 @@ def test_bad_input_is_told_before_anything_is_sent(site: Site) -> None:
     assert sent == []
 
 
+@pytest.mark.long
 def test_limits_are_told_ahead_unless_nobody_reaches_them(site: Site) -> None:
     page = site.open("/new?skill=trip-planner")
     expect(page.get_by_label("Days")).to_have_accessible_description(re.compile(r"there are\.\s*1 to 30$"))
@@ -128,6 +130,7 @@ def test_a_dropped_file_the_fields_and_the_options_reach_the_run(site: Site, fur
     assert file.read_text() == "dropped text"
 
 
+@pytest.mark.long
 def test_a_plain_skill_takes_named_texts_and_files(site: Site) -> None:
     page = site.open("/new?skill=plain")
     sent = creations(page)
@@ -188,6 +191,7 @@ def test_a_lost_connection_is_told_and_the_same_request_is_sent_again_under_its_
     assert site.api.post(f"/v1/runs/{made}/cancel").status_code == 202
 
 
+@pytest.mark.long
 def test_the_choice_of_skills_is_searched_while_one_types(site: Site) -> None:
     page = site.open("/new")
     page.wait_for_url("**/skills")
@@ -198,6 +202,7 @@ def test_the_choice_of_skills_is_searched_while_one_types(site: Site) -> None:
     expect(page.get_by_text("No matching skills.")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_skill_that_is_not_there_or_broken_is_told(site: Site) -> None:
     page = site.open("/new?skill=nowhere")
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
@@ -206,6 +211,7 @@ def test_a_skill_that_is_not_there_or_broken_is_told(site: Site) -> None:
     assert page.get_by_role("button", name="Start run").count() == 0
 
 
+@pytest.mark.long
 def test_the_form_speaks_chinese_on_a_phone(furnished_server: FurnishedServer, browser: Browser) -> None:
     phone: dict[str, Any] = {"locale": "zh-CN", "viewport": {"width": 360, "height": 740}}
     with signed_in(furnished_server, browser, **phone) as site:

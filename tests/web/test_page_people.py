@@ -79,6 +79,7 @@ def test_a_person_is_added_signs_a_phone_in_and_is_revoked(site: Site, phone: Br
     assert mistakes == []
 
 
+@pytest.mark.long
 def test_an_invitation_is_withdrawn_and_a_device_is_signed_out_alone(site: Site, phone: BrowserContext) -> None:
     with wire.calling(site.server.url, site.server.token) as api:
         assert api.post("/v1/tokens", json={"name": "ben", "scopes": ["answer"]}).status_code == 201
@@ -104,6 +105,7 @@ def test_an_invitation_is_withdrawn_and_a_device_is_signed_out_alone(site: Site,
     expect(his.get_by_role("heading", name="Sign in", exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_is_missing_is_said_before_anything_is_sent(site: Site) -> None:
     page = site.open("/people")
     expect(person(page, "main")).to_be_visible()
@@ -126,6 +128,7 @@ def test_what_is_missing_is_said_before_anything_is_sent(site: Site) -> None:
     expect(page.locator("#trouble")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_the_time_until_something_expires_is_rounded(site: Site) -> None:
     page = site.open("/people")
     page.get_by_label("Name").fill("quarter")

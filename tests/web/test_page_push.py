@@ -190,6 +190,7 @@ def test_a_device_is_turned_on_tested_and_turned_off(phone: Site, service: PushS
     assert phone.api.get("/v1/push").json()["items"] == []
 
 
+@pytest.mark.long
 def test_the_button_says_that_pushes_are_on_after_a_reload(phone: Site) -> None:
     page = phone.open("/")
     turn_on(page)
@@ -211,6 +212,7 @@ def test_signing_out_turns_the_device_off(phone: Site) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_new_sign_in_with_the_same_token_keeps_the_device(phone: Site) -> None:
     page = phone.open("/")
     turn_on(page)
@@ -237,6 +239,7 @@ def test_another_user_of_the_browser_does_not_inherit_the_device(phone: Site) ->
 IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "look", "state", "text"),
     [
@@ -263,6 +266,7 @@ def test_the_dialog_says_why_a_device_cannot_be_notified(
         expect(dialog.get_by_role("button")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_a_browser_without_a_push_service_says_so(pushing: Server, browser: Browser) -> None:
     """What this browser really does: there is no push service for it here."""
     with signed_in(pushing, browser, permissions=["notifications"]) as site:
@@ -317,6 +321,7 @@ def test_a_tap_on_an_option_leads_to_it_and_one_more_tap_answers(phone: Site) ->
     wire.reply(phone.api, other, "red")
 
 
+@pytest.mark.long
 def test_a_tap_on_a_question_that_is_closed_says_how_it_ended(phone: Site) -> None:
     page = phone.open("/")
     turn_on(page)

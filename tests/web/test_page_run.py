@@ -151,6 +151,7 @@ def last_seq(api: httpx.Client, run_id: str) -> int:
     return int(after)
 
 
+@pytest.mark.long
 def test_the_page_follows_the_end_only_for_a_reader_who_is_there(running: Site, world: World) -> None:
     run_id = wire.start(running.api, "slow")
     page = running.open(f"/runs/{run_id}")
@@ -179,6 +180,7 @@ def test_a_run_is_canceled_after_a_question_whether_one_is_sure(running: Site) -
     expect(page.locator("#result")).to_contain_text("The run was canceled")
 
 
+@pytest.mark.long
 def test_a_failure_says_what_it_means_and_what_to_do(running: Site) -> None:
     run_id = wire.start(running.api, "failing")
     error = wire.over(running.api, run_id)["error"]

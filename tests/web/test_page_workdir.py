@@ -56,6 +56,7 @@ def test_a_run_is_started_in_a_folder_and_shows_its_changes(
         assert site.mistakes == []
 
 
+@pytest.mark.long
 def test_a_folder_without_git_says_why_there_is_no_summary(server: Server, browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "code/plain").mkdir()
     with signed_in(server, browser) as site:
