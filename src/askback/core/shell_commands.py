@@ -4,6 +4,8 @@ Reading is conservative: what is not surely understood is marked, so that no rul
 known at run time (`$X`, `$(…)`, `*.py`).
 """
 
+# Lists of words would take pages.
+# ruff: noqa: SIM905
 from __future__ import annotations
 
 import re
@@ -17,110 +19,16 @@ _MAX_DEPTH = 8
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "busybox"})
 _RUNNERS = frozenset(
-    [
-        "env",
-        "sudo",
-        "doas",
-        "nohup",
-        "nice",
-        "ionice",
-        "timeout",
-        "time",
-        "command",
-        "exec",
-        "builtin",
-        "xargs",
-        "setsid",
-        "stdbuf",
-        "watch",
-        "parallel",
-        "find",
-        "fd",
-        "busybox",
-        "script",
-        "unshare",
-        "nsenter",
-        "chroot",
-        "su",
-        "runuser",
-        "flock",
-        "strace",
-        "ltrace",
-        "gdb",
-        "entr",
-        "npx",
-        "bunx",
-        "uvx",
-        "pipx",
-        "ssh",
-        "docker",
-        "podman",
-        "kubectl",
-        "systemd-run",
-        "taskset",
-        "chrt",
-        "at",
-        "batch",
-        "make",
-        "just",
-        "python",
-        "python3",
-        "perl",
-        "ruby",
-        "node",
-        "bun",
-        "deno",
-        "php",
-        "lua",
-        "awk",
-        "gawk",
-        "sed",
-        "vim",
-        "vi",
-        "ed",
-        "tclsh",
-        "expect",
-        "osascript",
-        "powershell",
-        "pwsh",
-        "git-shell",
-        "tmux",
-        "screen",
-        "dbus-run-session",
-        "firejail",
-        "bwrap",
-    ]
+    "env sudo doas nohup nice ionice timeout time command exec builtin xargs setsid stdbuf watch parallel find fd "
+    "busybox script unshare nsenter chroot su runuser flock strace ltrace gdb entr npx bunx uvx pipx ssh docker "
+    "podman kubectl systemd-run taskset chrt at batch make just python python3 perl ruby node bun deno php lua "
+    "awk gawk sed vim vi ed tclsh expect osascript powershell pwsh git-shell tmux screen dbus-run-session "
+    "firejail bwrap".split()
 )
 """Programs that run a command, or code, which is in their arguments. A rule that allows them allows only the exact words."""
 _OPAQUE = frozenset(
-    [
-        "eval",
-        "source",
-        ".",
-        "trap",
-        "alias",
-        "unalias",
-        "function",
-        "coproc",
-        "hash",
-        "enable",
-        "bind",
-        "complete",
-        "for",
-        "case",
-        "select",
-        "[[",
-        "declare",
-        "typeset",
-        "local",
-        "export",
-        "readonly",
-        "set",
-        "shopt",
-        "unset",
-        "mapfile",
-        "readarray",
-    ]
+    "eval source . trap alias unalias function coproc hash enable bind complete for case select [[ declare "
+    "typeset local export readonly set shopt unset mapfile readarray".split()
 )
 """Words that change what later words mean, or that run a text."""
 _RESERVED = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!", "time"})
