@@ -54,7 +54,7 @@ class Connector(BaseAsyncConnector):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._link = Link(server, _plan_each_time)
+        self._link = Link(server)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="askback-store-queue")
 
     async def execute_query_async(self, query: str, **arguments: Any) -> None:
@@ -88,11 +88,6 @@ class Connector(BaseAsyncConnector):
             if not is_temporary(error):
                 raise
             raise shortage(error) from error
-
-
-def _plan_each_time(connection: PostgresConnection) -> None:
-    """The plan of a fetch that suits every set of lanes reads the whole backlog."""
-    connection.execute("SET plan_cache_mode = force_custom_plan")
 
 
 class JobTurns:
