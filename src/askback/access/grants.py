@@ -33,6 +33,13 @@ class Grant:
         """Whose quotas count: the token's, or those of this link alone. No token has a name with a space."""
         return self.name if self.link is None else f"link {self.link.run_id} {self.link.id}"
 
+    @property
+    def party(self) -> tuple[str, ...]:
+        """Who shares the server with others: the token, or all links that a token has created and then this one."""
+        if self.link is None:
+            return (self.name,)
+        return (f"links of {self.link.creator or 'the server'}", self.owner)
+
     def allows(self, *scopes: AccessScope) -> bool:
         return AccessScope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _TWINS = {"127.0.0.1": "::1", "localhost": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}
 _FREE_PORT_TRIES = 20
 _MAX_FILES = 65_536
+_BACKLOG = 2048
+"""How many connections may wait in the system."""
+_ACCEPTED = 16
+"""How many are accepted in one pass of the event loop: about as many as it can read in one."""
 _NEW_OBJECTS = 10_000
 """Threshold of the garbage collector. Requests and turns leave few cycles."""
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -79,6 +83,11 @@ def make_server(application: ASGIApp, connections: Connections, *, grace_sec: fl
         def capture_signals(self) -> Iterator[None]:
             yield
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for each in sockets or ():
+                each.listen(_BACKLOG)
+
     config = uvicorn.Config(
         application,
         http=protocol_with(connections),
@@ -86,6 +95,7 @@ def make_server(application: ASGIApp, connections: Connections, *, grace_sec: fl
         loop="asyncio",
         lifespan="off",
         log_config=None,
+        backlog=_ACCEPTED,
         access_log=False,
         server_header=False,
         # Any local program could forge the address and the scheme of a request.

@@ -176,7 +176,9 @@ class Origins:
             for name, value in scope["headers"]
             if name not in _OF_BROWSERS and not name.startswith(b"sec-fetch-")
         ]
-        await self._app({**scope, "headers": kept}, receive, with_headers)
+        # Not a copy: the connection looks up in it whether the request has a token.
+        scope["headers"] = kept
+        await self._app(scope, receive, with_headers)
 
 
 _SCHEME = "bearer "

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from askback.access.failed_sign_ins import FailedSignIns
 from askback.access.grants import Grant, Lookup, SessionLookup
+from askback.background.pools import PARTY
 from askback.core.access import MAIN, AccessScope
 from askback.core.actors import Caller, Channel
 from askback.core.errors import Unavailable
@@ -37,6 +38,8 @@ MCP = "/mcp"
 """Where clients of the Model Context Protocol are served."""
 VIA_HEADER = "askback-via"
 _PROTOCOLS = frozenset({Channel.MCP, Channel.ACP})
+DECIDED = "askback.decided"
+"""The key of the ASGI scope of a request for which it is decided whether it has a grant."""
 _OPEN = frozenset({"/healthz", "/readyz"}) | ICONS
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -162,7 +165,10 @@ class Gate:
         self._record_use = record_use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A connection may have the context of the one before.
+        PARTY.set(())
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in _OPEN):
+            scope[DECIDED] = True
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await _unauthorized()(scope, receive, send)
@@ -182,14 +188,18 @@ class Gate:
             if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
                 return _forbidden(reason)
             await self._current(exactly=True)
+            scope[DECIDED] = True
             return await self._entrance(scope, receive) or self._refused(scope, headers)
-        if (grant := await self._admitted(scope, headers)) is None:
+        grant = await self._admitted(scope, headers)
+        scope[DECIDED] = True
+        if grant is None:
             return self._refused(scope, headers)
         if (reason := cross_site(self._addresses, scope["method"], headers)) is not None:
             return _forbidden(reason)
         if grant.link is None:
             self._record_use(grant.token_digest, _channel(grant, scope["path"], headers))
         scope["grant"] = grant
+        PARTY.set(grant.party)
         # A stream may last for days and a body for minutes, and the token may be revoked in that time.
         scope["still_valid"] = lambda: self._grant(scope, headers) is not None
         return self._app

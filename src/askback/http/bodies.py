@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.datastructures import UploadFile
@@ -16,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from askback.background.pools import Pool
+from askback.background.pools import PARTY, Party, Pool, Shares
 from askback.core.errors import RefusalCode, Unavailable
 from askback.http.auth import check_still_valid
 from askback.http.problems import problem
@@ -35,11 +36,16 @@ _REPLY_BYTES = 7 << 20
 _CALL_BYTES = 2 << 20
 _SMALL_BYTES = 256 << 10
 _LARGE_BYTES = 1 << 20
+_RESERVE_BYTES = 32 << 20
+_OF_LINK_BYTES = 1 << 20
+"""Of the reserve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
-    """How large a body may be, and how slow. A client has `seconds`, and one more for each `bytes_per_sec` sent."""
+    """How large a body may be, and how slow. A client may be `seconds` behind a rate of `bytes_per_sec`, and is never ahead:
+    what was sent fast does not pay for a pause.
+    """
 
     run_bytes: int
     upload_bytes: int
@@ -94,7 +100,7 @@ def declared_length(scope: Scope) -> int:
 
 
 class _Bounded:
-    """Receives a body. Only the time spent waiting for the client counts."""
+    """Receives a body. Only the time spent waiting for the client counts, up to `_left_sec`."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, limits: BodyLimits) -> None:
         self._scope = scope
@@ -102,14 +108,16 @@ class _Bounded:
         self._max_bytes = max_bytes
         self._limits = limits
         self._received = 0
-        self._waited = 0.0
+        self._left_sec = limits.seconds
         self._whole = False
 
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()
         message = await self._in_time()
-        self._received += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._received += size
+        self._left_sec = min(self._limits.seconds, self._left_sec + size / self._limits.bytes_per_sec)
         self._whole = not message.get("more_body", False)
         if self._received > self._max_bytes:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(self._max_bytes))
@@ -119,17 +127,16 @@ class _Bounded:
 
     async def _in_time(self) -> Message:
         loop = asyncio.get_running_loop()
-        allowed = self._limits.seconds + self._received / self._limits.bytes_per_sec
         began = loop.time()
         try:
-            async with asyncio.timeout(max(0.0, allowed - self._waited)):
+            async with asyncio.timeout(max(0.0, self._left_sec)):
                 return await self._receive()
         except TimeoutError:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT, "the body was sent too slowly", {"Connection": "close"}
             ) from None
         finally:
-            self._waited += loop.time() - began
+            self._left_sec -= loop.time() - began
 
 
 def _too_large(max_bytes: int) -> str:
@@ -137,44 +144,46 @@ def _too_large(max_bytes: int) -> str:
 
 
 class BodyMemory:
-    """Limits the memory for JSON bodies: all of them together, and how many large ones are handled at a time.
+    """Limits the memory for JSON bodies, which callers share, and how many large ones are handled at a time: one of a caller.
 
-    A decoded body takes several times its size, until the run or the reply is stored.
+    A decoded body takes several times its size, until the run or the reply is stored. Bodies of up to `THREAD_BYTES` have a
+    reserve: however many large ones there are, replies and requests of usual size are read.
     """
 
     def __init__(self, max_bytes: int, at_once: int = 2) -> None:
-        self._max_bytes = max_bytes
-        self._held = 0
+        self._reserve = Shares(_RESERVE_BYTES, of_link=_OF_LINK_BYTES)
+        self._rest = Shares(max_bytes, of_link=_REPLY_BYTES)
         self._large = asyncio.Semaphore(at_once)
+        self._turns: WeakValueDictionary[Party, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def read(self, request: Request, shape: type[S], parsing: Pool) -> AsyncIterator[S]:
         """The decoded body. It counts towards the limits until it has been handled."""
-        text = _JsonText(Counter(request.scope.get("askback.body_values", 200_000)))
-        try:
-            await self._receive(request, text)
-            async with self._large if text.size > _LARGE_BYTES else nullcontext():
-                yield await _in_thread_if_large(parsing, text.size, _decode, text, shape)
-        finally:
-            self._held -= text.size
+        async with self._received(request) as text, AsyncExitStack() as handling:
+            if text.size > _LARGE_BYTES:
+                await handling.enter_async_context(self._turns.setdefault(PARTY.get()[:1], asyncio.Lock()))
+                await handling.enter_async_context(self._large)
+            yield await _in_thread_if_large(parsing, text.size, _decode, text, shape)
 
     @asynccontextmanager
     async def check(self, request: Request, parsing: Pool) -> AsyncIterator[Checked]:
         """The body for an application that decodes it again. It counts towards the limits until it has been handled."""
-        text = _JsonText(Counter(request.scope.get("askback.body_values", 200_000)))
+        async with self._received(request) as text:
+            yield await _in_thread_if_large(parsing, text.size, _check, text)
+
+    @asynccontextmanager
+    async def _received(self, request: Request) -> AsyncIterator[_JsonText]:
+        text = _JsonText(Counter(request.scope.get("askback.body_values", 200_000)), self._reserve, PARTY.get())
         try:
             await self._receive(request, text)
-            yield await _in_thread_if_large(parsing, text.size, _check, text)
+            yield text
         finally:
-            self._held -= text.size
+            text.shares.give_back(text.party, text.held)
 
     async def _receive(self, request: Request, text: _JsonText) -> None:
         try:
             async for piece in request.stream():
-                if self._held + len(piece) > self._max_bytes:
-                    message = "too many large requests at the moment; try again soon"
-                    raise Unavailable(RefusalCode.SERVER_BUSY, message)
-                self._held += len(piece)
+                text.hold(text.size + len(piece), self._rest)
                 text.add(piece, counted=is_json(media_type(request)))
         except ClientDisconnect:
             if is_json(media_type(request)):
@@ -186,10 +195,23 @@ class BodyMemory:
 class _JsonText:
     """A body that is being received."""
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: Counter, shares: Shares, party: Party) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
         self.counter = counter
+        self.shares = shares
+        self.party = party
+        self.held = 0
+        """Its bytes of `shares`."""
+
+    def hold(self, size: int, of_large: Shares) -> None:
+        """Take memory for this size, of the other shares once it is not small. Raises `Unavailable` if there is none left."""
+        if size > THREAD_BYTES and self.shares is not of_large:
+            self.shares.give_back(self.party, self.held)
+            self.shares, self.held = of_large, 0
+        if not self.shares.take(self.party, size - self.held):
+            raise Unavailable(RefusalCode.SERVER_BUSY, "too many large requests at the moment; try again soon")
+        self.held = size
 
     def add(self, piece: bytes, *, counted: bool) -> None:
         self.size += len(piece)

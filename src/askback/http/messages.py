@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -31,7 +30,7 @@ _TOO_LARGE = (
     f"the message is too large: apart from {' and '.join(sorted(_LARGE))}, {SMALL_BYTES} bytes and {SMALL_VALUES} values are"
     " allowed"
 )
-_HELD_BYTES = 16 << 20
+_HELD_BYTES = 64 << 20
 _MAX_LEVELS = 100
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
@@ -40,14 +39,13 @@ _INVALID_REQUEST = -32600
 class Messages:
     """Passes a complete and checked body to the application, and refuses others with a JSON-RPC error.
 
-    A token holds up to `_HELD_BYTES` in messages that are being handled: a call may wait for minutes.
+    Messages that are being handled hold up to `_HELD_BYTES`, apart from the other bodies: a call may wait for minutes.
     """
 
     def __init__(self, app: ASGIApp, parsing: Pool) -> None:
         self._app = app
         self._parsing = parsing
-        self._memories: dict[str, BodyMemory] = {}
-        self._requests: Counter[str] = Counter()
+        self._memory = BodyMemory(_HELD_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -64,17 +62,8 @@ class Messages:
             await self._app({**scope, METHOD: method}, _Replayed(body, receive), send)
 
     async def _checked(self, scope: Scope, receive: Receive, handling: AsyncExitStack) -> Checked:
-        owner = scope["grant"].owner
-        memory = self._memories.setdefault(owner, BodyMemory(_HELD_BYTES))
-        self._requests[owner] += 1
-        handling.callback(self._finish, owner)
         scope["askback.body_values"] = min(scope.get("askback.body_values", MAX_VALUES), MAX_VALUES)
-        return await handling.enter_async_context(memory.check(Request(scope, receive), self._parsing))
-
-    def _finish(self, owner: str) -> None:
-        self._requests[owner] -= 1
-        if not self._requests[owner]:
-            del self._memories[owner], self._requests[owner]
+        return await handling.enter_async_context(self._memory.check(Request(scope, receive), self._parsing))
 
 
 def _allowed_method(checked: Checked) -> str | None:

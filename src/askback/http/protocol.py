@@ -14,6 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from askback.http.app import SAFE_HEADERS
+from askback.http.auth import DECIDED
 from askback.http.problems import problem
 from askback.http.streams import WRITE
 
@@ -34,6 +35,8 @@ _EVENTS = 32
 _PARSE_SEC = 0.002
 """How long requests are parsed before the event loop does something else."""
 _SMALL_BYTES = 16_384
+_PASSES = 3
+"""Of the event loop, until what had arrived with a new connection has been received: it is watched from the second one on."""
 
 
 class _Http(h11.Connection):
@@ -147,6 +150,8 @@ class ConnectionProtocol(H11Protocol):
     """One connection."""
 
     _timer: asyncio.TimerHandle | None = None
+    _passes_left = _PASSES
+    _has_responded = False
     _all: Connections
     _flow: _Flow
     conn: _Http
@@ -160,6 +165,12 @@ class ConnectionProtocol(H11Protocol):
         self.flow = self._flow = _Flow(transport)
         self._all.add(self)
         self._watch()
+        self._count_passes()
+
+    def _count_passes(self) -> None:
+        if self._passes_left:
+            self._passes_left -= 1
+            self.loop.call_soon(self._count_passes)
 
     def data_received(self, data: bytes) -> None:
         if len(data) > _SMALL_BYTES or self in self._all.parsing:
@@ -203,10 +214,18 @@ class ConnectionProtocol(H11Protocol):
         """Authentication stores the grant in the scope."""
         return self.scope is not None and "grant" in self.scope
 
+    @property
+    def is_read(self) -> bool:
+        has_request = self.cycle is not None
+        if has_request:
+            return self._has_responded or DECIDED in self.cycle.scope
+        return not self._passes_left and self not in self._all.parsing
+
     def drop(self) -> None:
         self.transport.abort()
 
     def on_response_complete(self) -> None:
+        self._has_responded = True
         self._all.responded(self)
         super().on_response_complete()
         self._watch()
@@ -279,6 +298,11 @@ class Connection(Protocol):
         """Whether its latest request had a valid token or link."""
         ...
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it has had its chance: what it has sent is read, and it is decided whether its first request has a token."""
+        ...
+
     def drop(self) -> None: ...
 
 
@@ -286,34 +310,33 @@ class Connections:
     """All connections of one server. Beyond `max_unauthenticated` without a token, the oldest of them is dropped.
 
     Age counts, not activity: an attacker can send a byte now and then. A new connection is never dropped in favour of an
-    older one without a token, so its client has time to send one.
+    older one without a token, so its client has time to send one. None is dropped before what it has already sent has been read,
+    unless there are more than `max_total`; so new ones must be accepted a few at a time.
     """
 
     def __init__(self, *, max_unauthenticated: int, max_total: int) -> None:
         self.parsing = _Parsing()
         self._max_unauthenticated = max_unauthenticated
         self._max_total = max_total
-        self._all: dict[Connection, int] = {}
-        """Each with its number, in the order of arrival."""
-        self._arrived = 0
+        self._all: set[Connection] = set()
         self._unauthenticated: dict[Connection, None] = {}
+        """In the order in which they came, or lost their token."""
         self._log = RateLimitedLog()
 
     def add(self, connection: Connection) -> None:
         """Add a connection. It is dropped itself only if all others have a token."""
-        self._arrived += 1
-        self._all[connection] = self._arrived
+        self._all.add(connection)
         self._unauthenticated[connection] = None
-        while self._unauthenticated and (
-            len(self._unauthenticated) > self._max_unauthenticated or len(self._all) > self._max_total
-        ):
-            dropped = min(self._unauthenticated, key=self._all.__getitem__)
-            if dropped.is_trusted:
-                del self._unauthenticated[dropped]
+        while (full := len(self._all) > self._max_total) or len(self._unauthenticated) > self._max_unauthenticated:
+            oldest = next((each for each in self._unauthenticated if full or each.is_trusted or each.is_read), None)
+            if oldest is None:
+                break
+            if oldest.is_trusted:
+                del self._unauthenticated[oldest]
                 continue
             self._log.warning("too many connections: dropping those without a token")
-            self.remove(dropped)
-            dropped.drop()
+            self.remove(oldest)
+            oldest.drop()
 
     def responded(self, connection: Connection) -> None:
         """A response was sent. Whether its request had a token decides how the connection counts until the next one."""
@@ -323,7 +346,7 @@ class Connections:
             self._unauthenticated[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        self._all.pop(connection, None)
+        self._all.discard(connection)
         self._unauthenticated.pop(connection, None)
 
 

@@ -129,7 +129,7 @@ class Limits(Section):
     body_sec: float = Field(
         30,
         gt=0,
-        description="How long a client may take to send a body, in seconds; one more for every 16 KB received.",
+        description="How long a client may pause while it sends a body, in seconds, and how far it may be behind 16 KB/s.",
     )
     bundle: Annotated[float, Unit("MB")] = Field(
         2048, gt=0, description="Size of the files of one run that are downloaded as a zip, in MB."
