@@ -65,8 +65,9 @@ def test_a_pool_that_has_a_thread_needs_no_further_one(refuse_threads: Refuse) -
 
 
 def test_a_file_store_works_after_a_moment_without_threads(tmp_path: Path, refuse_threads: Refuse) -> None:
+    FolderFiles(tmp_path).put("a/b", b"content")
+    # Another one: a store uses the threads that it has again.
     files = FolderFiles(tmp_path)
-    files.put("a/b", b"content")
     refuse_threads(True)
     for _ in range(50):
         with pytest.raises(Unavailable):
