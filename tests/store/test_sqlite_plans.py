@@ -46,7 +46,7 @@ FILTERS = [
     )
 ]
 LABELS = frozenset({("customer", "4711"), ("plan", "trial")})
-MAY_BE_SCANNED = r"SCAN ((owners|times|named|limited|json_each) VIRTUAL TABLE|lanes|parties|waiting|heads|found|CONSTANT ROW|\(subquery-\d+\))"
+MAY_BE_SCANNED = r"SCAN ((owners|times|named|limited|wanted|had|own|json_each) VIRTUAL TABLE|lanes|parties|waiting|heads|found|CONSTANT ROW|\(subquery-\d+\))"
 """What the caller passes, or what the statement itself has made of a few lookups."""
 
 
@@ -184,7 +184,7 @@ READS: dict[str, Callable[[SqliteConnection], Any]] = {
     "held by one worker": runs("held_by", workers=["worker"]),
     "workers": fetched("workers"),
     "overdue": runs("overdue", owners=["me", "crowd"], at=FAR, limit=3),
-    "parked": runs("parked", engine="scripted", at=NOON),
+    "parked": lambda connection: runs("parked", engine="scripted", at=NOON)(connection) == (),
     "next deadline": fetched("next_deadline", owners=["me", "crowd"]),
     "expiring": runs("expiring", owners=["me", "crowd"], at=LATE, before=ANNOUNCED, limit=3),
     "next expiring": fetched("next_expiring", owners=["me", "crowd"], at=NOON, before=ANNOUNCED),
