@@ -273,7 +273,11 @@ def searched_text(run: Run) -> str | None:
 def mentions(*values: Any) -> bool:
     """Whether the question of a run contains all words. The run and the words are JSON."""
     doc, words = values
-    return has_all(searched_text(_load(_RUN, doc)) or "", json.loads(words))
+    run = json.loads(doc)
+    asked = run.get("pending_interaction") or {}
+    prompts = (asked.get("prompt"), *(field["prompt"] for field in asked.get("questions") or ()))
+    whole = folded((run["skill"]["id"], run.get("summary"), *prompts, *_texts(asked.get("context"))))
+    return has_all(whole, json.loads(words))
 
 
 def _texts(value: Any) -> Iterator[str]:
