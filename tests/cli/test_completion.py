@@ -41,7 +41,7 @@ def offered(world: World, line: str, **env: str) -> list[str]:
 def test_skills_and_engines_are_offered(world: World) -> None:
     assert offered(world, "askback run ") == ["painter", "trip-planner", "drafted"]
     assert offered(world, "askback run p") == ["painter"]
-    assert offered(world, "askback run painter --engine c") == ["claude", "codex"]
+    assert offered(world, "askback run painter --engine c") == ["claude", "codex", "copilot"]
     assert offered(world, "askback runs --engine scr") == ["scripted"]
 
 

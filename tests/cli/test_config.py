@@ -85,7 +85,7 @@ def test_an_engine_without_settings_has_the_defaults(tmp_path: Path) -> None:
     wrong = askback(world, "config", "engines.nope")
     assert wrong.code == 2
     assert "there is no engine 'nope'; known: claude, codex, " in wrong.stderr
-    assert "did you mean 'engines.codex.model'?" in askback(world, "config", "engines.codex.modle").stderr
+    assert "did you mean 'engines.codex.model'?" in askback(world, "config", "engines.codex.modell").stderr
 
 
 def test_sizes_have_their_unit(tmp_path: Path) -> None:
