@@ -22,7 +22,7 @@ const record = async (address, { method }) => {
 const client = new Client("http://127.0.0.1", { fetch: record });
 const file = new Blob([""]);
 const given = { upload: [file, "x"], installSkill: [file], createRun: [{}], runs: [{}], inbox: [{}], closedQuestions: [{}],
-  skills: [{}], engines: [{}], workers: [{}], tokens: [{}], invitations: [{}], health: [{}], statistics: [1], link: ["x", 1], diff: ["x", "x", 1], events: ["x", {}],
+  skills: [{}], engines: [{}], workers: [{}], tokens: [{}], invitations: [{}], health: [{}], statistics: [1], usage: ["day", 1], link: ["x", 1], diff: ["x", "x", 1], events: ["x", {}],
   pastEvents: ["x", {}], wait: ["x", {}], run: ["x", {}], deliveries: [] };
 const methods = Object.entries(Object.getOwnPropertyDescriptors(Client.prototype))
   .filter(([name, { value }]) => typeof value === "function" && name !== "constructor").map(([name]) => name);

@@ -10,6 +10,7 @@ import type {
   ArtifactDiff,
   ArtifactVersion,
   AuditEntry,
+  Background,
   ClosedQuestion,
   CreatedToken,
   Delivery,
@@ -35,6 +36,8 @@ import type {
   Statistics,
   Token,
   Upload,
+  UsageKey,
+  UsageReport,
   Worker,
 } from "./schema.js";
 import { decoded, messages, Patience, PATIENCE_MS, Position } from "./stream.js";
@@ -151,6 +154,11 @@ export class Client {
     return await this.#connection.json({ method: "POST", path: runPath(runId, "cancel"), ...options });
   }
 
+  /** Continue a run now that waits for a limit. */
+  async resume(runId: string, options: CallOptions = {}): Promise<Run> {
+    return await this.#connection.json({ method: "POST", path: runPath(runId, "resume"), ...options });
+  }
+
   /** Delete a run with everything that belongs to it. Rejects with `Conflict` until it is over. */
   async deleteRun(runId: string, options: CallOptions = {}): Promise<void> {
     await this.#connection.send({ method: "DELETE", path: runPath(runId), ...options });
@@ -175,6 +183,11 @@ export class Client {
 
   async interactions(runId: string, options: CallOptions = {}): Promise<Interaction[]> {
     return (await this.#get<Page<Interaction>>(runPath(runId, "interactions"), options)).items;
+  }
+
+  /** What led to the pending question: the engine's last messages, changed files, and earlier answers. */
+  async background(runId: string, options: CallOptions = {}): Promise<Background> {
+    return await this.#get(runPath(runId, "interaction", "background"), options);
   }
 
   /** A link to the pending question, for a user without a token. `recipient` is the name in `answered_with`. */
@@ -436,6 +449,13 @@ export class Client {
     const { labels, ...rest } = options;
     const query = { days, label: labelTexts(labels) };
     return await this.#connection.json({ method: "GET", path: "/v1/stats", query, ...rest });
+  }
+
+  /** Tokens and costs of the last days, by day, engine, model, skill, token or label. */
+  async usage(by: UsageKey = "day", days = 30, options: LabelOptions = {}): Promise<UsageReport> {
+    const { labels, ...rest } = options;
+    const query = { by, days, label: labelTexts(labels) };
+    return await this.#connection.json({ method: "GET", path: "/v1/usage", query, ...rest });
   }
 
   /** The state of the server. Requires no token. */

@@ -22,7 +22,7 @@ from askback.wire.access import AuditEntry, CreatedToken, Invitation, ListedInvi
 from askback.wire.artifacts import Artifact, ArtifactDiff, ArtifactVersion
 from askback.wire.base import Page
 from askback.wire.deliveries import Delivery
-from askback.wire.questions import Interaction, Link, ListedLink
+from askback.wire.questions import Background, Interaction, Link, ListedLink
 from askback.wire.runs import ClosedQuestion, Event, PendingQuestion, Result, Run
 
 T = TypeVar("T")
@@ -276,6 +276,11 @@ def reply(run_id: str, interaction_id: str, response: Any) -> Call[Run]:
 def interactions(run_id: str) -> Listing[Interaction]:
     """The questions of a run, with their answers."""
     return Listing(call=_get(_run(run_id, "interactions"), Page[Interaction]))
+
+
+def background(run_id: str) -> Call[Background]:
+    """What led to the pending question: the engine's last messages, changed files, and earlier answers."""
+    return _get(_run(run_id, "interaction", "background"), Background)
 
 
 def link(run_id: str, *, expires_in_sec: int = 86_400, recipient: str | None = None) -> Call[Link]:

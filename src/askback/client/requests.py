@@ -96,6 +96,7 @@ class Methods:
     interaction = _call(calls.interaction)
     reply = _call(calls.reply)
     interactions = _list(calls.interactions)
+    background = _call(calls.background)
     link = _call(calls.link)
     links = _list(calls.links)
     revoke_links = _call(calls.revoke_links)
