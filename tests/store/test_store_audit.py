@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from lives import (
     DECIDED,
@@ -202,7 +203,8 @@ class Replayer:
         self.warnings: list[tuple[str, str]] = []
         self.error: dict[str, Any] | None = None
         self.interactions: dict[str, dict[str, Any]] = {}
-        self.usage: dict[str, int] = {}
+        self.usage: dict[str, Any] = {}
+        self._used: Usage | None = None
         for event in events:
             getattr(self, "on_" + event.type.replace(".", "_"), lambda event: None)(event)
 
@@ -219,9 +221,9 @@ class Replayer:
         self.attempt_number = event.data["attempt_number"]
 
     def on_usage(self, event: Event) -> None:
-        for name, count in event.data.items():
-            if name.endswith("_tokens"):
-                self.usage[name] = self.usage.get(name, 0) + count
+        used = msgspec.convert({name: event.data[name] for name in Usage.__slots__ if name in event.data}, Usage)
+        self._used = self._used + used if self._used else used
+        self.usage = {name: getattr(self._used, name) for name in Usage.__slots__}
 
     def on_interaction_asked(self, event: Event) -> None:
         facts = {"asked_at": event.at, "outcome": "pending", "response": None, "answered_by": None, "answered_at": None}
