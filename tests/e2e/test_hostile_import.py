@@ -220,6 +220,12 @@ ROWS: dict[str, Callable[[Path], None]] = {
     "a webhook of an unknown kind": lambda folder: change(
         folder, "INSERT INTO webhooks (url, host, kind) VALUES ('https://x.example', 'x.example', 'gopher')"
     ),
+    "a cost without an end": lambda folder: change(
+        folder, "INSERT INTO turn_usage (day, engine, skill, turns, cost_usd) VALUES (1, 'codex', 's', 1, 9e999)"
+    ),
+    "a use with labels that are none": lambda folder: change(
+        folder, "INSERT INTO turn_usage (day, engine, skill, turns, labels) VALUES (1, 'codex', 's', 1, '{\"a\": [')"
+    ),
     "a row of a run that does not exist": lambda folder: change(folder, "INSERT INTO results VALUES (77, '{}')"),
 }
 

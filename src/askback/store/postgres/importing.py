@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -342,6 +343,8 @@ def _check_value(name: str, value: object, kinds: tuple[type, ...]) -> None:
         raise ValueError(f"{name} contains U+0000")
     if isinstance(value, int) and name in ("number", "run", "webhook") and not 0 <= value < MAX_NUMBER:
         raise ValueError(f"{name} is {value}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
     if isinstance(value, int) and (name == "at" or name.endswith("_at")):
         stored.moment(value)
 
@@ -379,6 +382,8 @@ def _check_documents(table: str, row: Mapping[str, Any]) -> None:
                 load_run(row["doc"])
         case "daily_runs":
             RunState(row["state"])
+        case "turn_usage":
+            msgspec.json.decode(row["labels"] or "{}", type=dict[str, str])
 
 
 def _check_states(states: Iterable[str | None]) -> None:

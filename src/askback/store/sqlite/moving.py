@@ -107,7 +107,7 @@ def known_columns(table: str) -> Mapping[str, tuple[type, ...]]:
     """The columns of one of our tables, each with the types that its values can have."""
     with closing(_empty_file()) as ours:
         columns = ours.fetch('SELECT name, type, "notnull" OR pk FROM pragma_table_info(?)', (table,))
-    kinds = {"INTEGER": int, "TEXT": str}
+    kinds = {"INTEGER": int, "TEXT": str, "REAL": float}
     return {name: (kinds[kind],) if needed else (kinds[kind], type(None)) for name, kind, needed in columns}
 
 
