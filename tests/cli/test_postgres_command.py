@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from askback.store.postgres.steps import newest
 from support import postgres
 from support.data_folder import ASK, FINISH, World
 from support.postgres import PostgresServer, databases
@@ -55,7 +56,8 @@ def test_tables_are_created_by_a_command_and_used_by_runs(world: World, empty: s
     assert (status.code, "askback database upgrade" in status.stderr) == (1, True)
 
     made = on(empty, world, "database", "upgrade", "--json").json
-    assert (made["format"], made["upgraded_from"], made["fits"]) == (made["needed_format"], 0, True)
+    assert (made["format"], made["upgraded_from"], made["fits"]) == (newest(), 0, True)
+    assert made["format"] >= made["needed_format"]
     assert "nothing was changed" in on(empty, world, "database", "upgrade").stderr
     assert "the tables fit" in on(empty, world, "database").stdout
 
