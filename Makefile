@@ -47,7 +47,7 @@ demo: $(VENV)/.runtime ## run a skill that asks, end to end; no account, no netw
 
 test: $(VENV)/.dev $(CLIS) $(GROK) $(PEERS) $(TYPESCRIPT) $(SYSTEM) ## check the source, then run every test except the long ones
 	@$(MAKE) --no-print-directory -j 2 check .compiled
-	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --durations=10 -m "not long" $(ARGS)
+	@$(BIN)/pytest -n $(TESTERS) --dist loadgroup --reruns 1 --durations=10 -m "not long" $(ARGS)
 
 test-all: $(VENV)/.dev ## run everything: `make test`, the long tests, those on PostgreSQL, and short storms; ends with one summary
 	@$(BIN)/python tools/test_all.py test long postgres storm storm-fleet KILLS=$(SHORT_KILLS) FLEET_KILLS=$(SHORT_FLEET_KILLS)

@@ -119,6 +119,7 @@ def judge(world: World, lives: Sequence[Lived]) -> None:
         audit(world, lived.run_id, lived.replies, lived.data, lived.wanted)
 
 
+@pytest.mark.flaky(reruns=0)  # Chance decides what a storm finds: one failure counts.
 @pytest.mark.contract("B-1", "B-4")
 @pytest.mark.parametrize(("runs", "kills"), [(3, 2), pytest.param(7, 3, marks=pytest.mark.long)])
 def test_a_storm_of_kills_loses_and_doubles_nothing(tmp_path: Path, runs: int, kills: int) -> None:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not client.available(), reason="no guardian on t
 PARTS = {part.name: part for part in cast.PARTS}
 
 
+@pytest.mark.flaky(reruns=0)  # Chance decides what a storm finds: one failure counts.
 @pytest.mark.contract("B-1", "B-2", "B-3", "B-4", "V-3", "V-5")
 @pytest.mark.parametrize("seed", [20_250_307, pytest.param(None, marks=pytest.mark.long)], ids=["known", "any"])
 def test_a_server_that_is_killed_over_and_over_loses_doubles_and_leaves_nothing(
