@@ -1,5 +1,6 @@
 """Handles and resuming: the same session, by the engine's own evidence, or a clear failure."""
 
+import ast
 import asyncio
 import json
 import subprocess
@@ -163,17 +164,31 @@ def test_a_handle_that_was_tampered_with_fails_the_run_and_starts_nothing(tmp_pa
     run_async(main)
 
 
+def builds_a_resume_command(path: Path) -> bool:
+    """Whether a file has an option `--resume`, or puts the word `resume` into a list or beside a value, as in a command."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and str(node.value).startswith("--resume"):
+            return True
+        parts = node.elts if isinstance(node, ast.List | ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+        constants = [part.value for part in parts if isinstance(part, ast.Constant)]
+        adds = (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("append", "insert")
+        )
+        if "resume" in constants and (isinstance(node, ast.List) or adds or len(constants) < len(parts)):
+            return True
+    return False
+
+
 @pytest.mark.contract("H-10", "H-2")
 def test_only_engine_modules_build_commands_or_read_a_handles_value() -> None:
     source = Path(__file__).resolve().parents[2] / "src" / "askback"
-    offenders = [
-        str(path.relative_to(source))
-        for path in source.rglob("*.py")
-        # `wire` describes to callers what a probe has found.
-        if path.relative_to(source).parts[0] not in ("engines", "wire")
-        and any(word in path.read_text() for word in ('"--resume"', '"resume"'))
-    ]
-    assert offenders == []
+    found = {str(path.relative_to(source)) for path in source.rglob("*.py") if builds_a_resume_command(path)}
+    engines = {name for name in found if name.startswith("engines/")}
+    assert {"engines/claude/__init__.py", "engines/codex/__init__.py", "engines/qwen.py"} <= engines
+    # `wire` describes to callers what a probe has found; `client` has the path of the request that resumes a parked run.
+    assert found - engines == {"wire/server.py", "client/calls.py"}
     readers = [
         str(path.relative_to(source))
         for path in source.rglob("*.py")

@@ -294,7 +294,7 @@ def test_deletion_retention_and_recovery_leave_the_folder_alone(world: World, re
             assert app.retention is not None
             await app.recovery.restart_all()
             await app.retention.sweep()
-            assert await app.deletion.delete_all([await app.store.get(second.id)]) == 1
+            assert await app.deletion.delete_all([second.id]) == 1
             assert contents(repo) == left
             assert not any((world.data_dir / "runs").iterdir())
 
