@@ -87,7 +87,7 @@ def test_two_turns_go_to_one_thread() -> None:
     assert second.outcome == Completed(messages=("Done.",))
     assert second.of(SessionNamed) == []
     assert [(each.name, each.ok) for each in second.of(ToolEnded)] == [("command_execution", True)]
-    usage = Usage(input_tokens=360, output_tokens=90, cached_tokens=60, total_tokens=450)
+    usage = Usage(input_tokens=360, output_tokens=90, cached_tokens=60, total_tokens=450, reasoning_tokens=0)
     assert second.of(UsageSeen)[-1] == UsageSeen(usage=usage, whole_session=True)
 
 

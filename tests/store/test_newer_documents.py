@@ -90,7 +90,7 @@ def test_a_stored_document_takes_unknown_fields_and_its_values_are_open_or_liste
 
 def test_every_collection_of_records_is_among_the_documents() -> None:
     source = Path(askback.__file__).parent
-    made = re.compile(r'\b(?:collection|of_run)\(.*"[a-z-]+", (\w+)\)')
+    made = re.compile(r'\b(?:(?:collection|of_run)\(.*|collection, record = )"[a-z-]+", (\w+)\b')
     named = {name for path in source.rglob("*.py") for name in made.findall(path.read_text())}
     assert named == {kind.__name__ for kind in RECORDS}
 

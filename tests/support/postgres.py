@@ -1,7 +1,7 @@
 """A PostgreSQL server of the tests' own: Debian's, with its data in a folder of its own and without a port.
 
 It runs as the user `postgres` if the tests run as root, which the server refuses. Each test has its own database, made
-from a template that has the tables, or cleared after another test. The server ends with the process that started it.
+from a template that has the tables, or cleared after another test that changed no table. The server ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ BEGIN
     FROM pg_sequences WHERE schemaname = 'askback';
 END
 $$
+"""
+_SHAPE = """
+SELECT relnamespace::regnamespace::text, relname, relkind, attname, atttypid::regtype::text, attnotnull
+FROM pg_class LEFT JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0
+WHERE relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+ORDER BY relnamespace::regnamespace::text, relname, attnum
 """
 
 
@@ -125,6 +131,7 @@ class PostgresServer:
 
         self.execute(f"CREATE DATABASE {_TEMPLATE}")
         upgrade(self.address(_TEMPLATE))
+        self._shape = self.execute(_SHAPE, _TEMPLATE)
 
     def make_database(self, *, empty: bool = False) -> str:
         """The address of a new database."""
@@ -132,9 +139,17 @@ class PostgresServer:
         self.execute(f"CREATE DATABASE {name} TEMPLATE {'template0' if empty else _TEMPLATE}")
         return self.address(name)
 
-    def clear_database(self, address: str) -> None:
-        """Make it new again. That takes less time than to drop it, for which the server writes everything to disk."""
-        self.execute(_CLEAR, address.partition("@/")[2].partition("?")[0])
+    def clear_database(self, address: str) -> bool:
+        """Make it new again. That takes less time than to drop it, for which the server writes everything to disk.
+
+        False: its tables or indexes are not those of the template any more, and it is dropped.
+        """
+        name = address.partition("@/")[2].partition("?")[0]
+        if self.execute(_SHAPE, name) != self._shape:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            return False
+        self.execute(_CLEAR, name)
+        return True
 
     def execute(self, statement: str, database: str = "postgres") -> list[Any]:
         import psycopg
@@ -300,8 +315,8 @@ class Databases:
             self.in_use = before
             for folder in set(self._by_folder) - earlier:
                 address = self._by_folder.pop(folder)
-                self.server.clear_database(address)
-                self._free.append(address)
+                if self.server.clear_database(address):
+                    self._free.append(address)
 
     def close(self) -> None:
         if self._server is not None:
