@@ -60,7 +60,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     if (reason := postgres.missing()) is not None:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("fleet")
@@ -73,6 +73,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(world=world, server=server, client=client)
 
 
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """Without the workers of the test before, which are listed until their leases end."""
+    until(lambda: shared_site.workers() == [])
+    return shared_site
+
+
 def processes(client: httpx.Client, run_id: str) -> list[str]:
     """The kind of process that each turn got."""
     events = client.get(f"/v1/runs/{run_id}/events").json()["items"]
@@ -80,7 +87,6 @@ def processes(client: httpx.Client, run_id: str) -> list[str]:
 
 
 def test_without_a_worker_only_a_named_engine_is_accepted(site: Site) -> None:
-    until(lambda: site.workers() == [])
     with httpx.Client(base_url=site.server.url, headers={"authorization": f"Bearer {site.server.token}"}) as client:
         response = client.post("/v1/runs", json={"skill": "asking"})
     assert response.status_code == 503
