@@ -152,6 +152,7 @@ BODIES: dict[str, Callable[[str], Any]] = {
 }
 WITHOUT_BODY = {
     "POST /v1/runs/{run_id}/cancel",
+    "POST /v1/runs/{run_id}/resume",
     "POST /v1/uploads",
     "POST /v1/skills",
     "POST /v1/answers/{link}/file",

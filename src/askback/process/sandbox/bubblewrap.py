@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,8 +25,8 @@ from askback.process.sandbox import system_calls, visibility
 from askback.process.sandbox.visibility import ETC, PASSING, SYSTEM, DenyList, both, closed_to_others, resolved, within
 
 PROBE_SEC = 10.0
-_CACHED_SEC = 60
-"""How long it is cached what a sandbox shows of the machine, and which files other users cannot read."""
+_PROBES = 5
+"""A probe also fails if a path that is to be hidden is removed meanwhile. It takes this many failures to count."""
 _FIRST_USER_UID = 1000
 _NOBODY = 65534
 # In these folders, files that other users cannot read are hidden too, down to this depth.
@@ -124,6 +123,14 @@ class Sandboxed:
         return Isolation(level=IsolationLevel.BUBBLEWRAP, shared=shared, no_network=problems)
 
     async def _problem(self, bubblewrap: Bubblewrap, network: Network) -> str | None:
+        """Why a sandbox does not work here, or None. A failure that does not repeat must not turn the sandbox off."""
+        for _ in range(_PROBES):
+            problem = await self._failure(bubblewrap, network)
+            if problem is None:
+                break
+        return problem
+
+    async def _failure(self, bubblewrap: Bubblewrap, network: Network) -> str | None:
         """Run a program that does nothing in the sandbox. Returns why it failed, or None."""
         argv = ("/bin/sh", "-c", "exit 0")
         starter = _InSandbox(self._guardian, bubblewrap)
@@ -186,7 +193,8 @@ class Bubblewrap:
         search = request.env.get("PATH", "")
         readable = frozenset((*request.readable, *visibility.certificates(request.env)))
         shown = _shown(self.hide, path, resolved(Path(path)), search, readable)
-        view = _existing(_view(self, shown, request.network, int(time.monotonic() / _CACHED_SEC)))
+        # Not cached: a file that other users cannot read may be new since the last start.
+        view = _existing(self.view(shown, request.network))
         own = tuple(_binds("--bind", (part for each in request.writable for part in both(each))))
         own += tuple(self._workdir(request.workdir))
         # The guardian replaces this argument by the number of the file.
@@ -290,11 +298,6 @@ def _shown(hide: DenyList, program: str, _lies_at: Path, search: str, readable: 
     for named in (part for each in readable for part in both(each)):
         shown |= visibility.siblings(hide, named) if not named.is_dir() else {named} if hide.may_show(named) else set()
     return frozenset(shown)
-
-
-@lru_cache(maxsize=64)
-def _view(bubblewrap: Bubblewrap, shown: frozenset[Path], network: Network, _minute: int) -> tuple[str | Path, ...]:
-    return bubblewrap.view(shown, network)
 
 
 def _system() -> Iterator[str]:
