@@ -156,7 +156,7 @@ def test_what_only_the_server_can_tell_is_put_beside_the_field(site: Site) -> No
     start(page)
     expect(page.get_by_role("radiogroup", name="Kind")).to_have_accessible_description("is required")
     expect(page.get_by_role("alert")).to_contain_text("Not started yet")
-    page.get_by_label("long").check()
+    page.get_by_label("long", exact=True).check()
     start(page)
     assert over(site.api, run_id(page))["state"] == "succeeded"
 

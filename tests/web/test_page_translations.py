@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+from askback.core.access import Action
 from askback.core.errors import ErrorCode, RefusalCode, WarningCode
 from askback.core.events import EventType
 from askback.core.interactions import InteractionOutcome
@@ -55,6 +56,7 @@ def test_every_text_that_is_asked_for_is_there() -> None:
 def test_every_value_that_is_shown_has_its_text() -> None:
     expected = [
         *(f"state.{each}" for each in RunState),
+        *(f"audit.action.{each}" for each in Action),
         *(f"meaning.{each}" for each in (*ErrorCode, *WarningCode)),
         *(f"error.{each}" for each in ErrorCode),
         *(f"refusal.{each}" for each in (*RefusalCode, *RequestCode)),
