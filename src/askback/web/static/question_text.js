@@ -33,7 +33,7 @@ export function questionText({ kind, prompt, context, input }, { heading = false
  */
 export function questionPane(text, answer) {
   const above = make("div", { class: "question-text", "data-scrolls": true }, ...text);
-  const bar = make("div", { class: "question-bar" }, ...answer);
+  const bar = make("div", { class: "question-bar", "data-scrolls": true }, ...answer);
   const pane = make("div", { class: "question-pane" }, above, bar);
   const fit = () => {
     const place = pane.closest("[data-room]");

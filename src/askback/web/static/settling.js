@@ -106,7 +106,7 @@ export function ignoreMoving(container, onIgnored) {
     if (last === undefined) return;
     if (last.height !== root.scrollHeight) return look();
     last.scrolled = root.scrollTop;
-    if (target === document) followPage();
+    follow(target);
   };
   document.addEventListener("scroll", scroll, { passive: true, capture: true });
   // A countdown changes texts only.
@@ -148,9 +148,9 @@ function measured(root, scroller) {
   return { left: x, top: y - scrolled, by, moved };
 }
 
-/** A view that is not pinned to the window, or no longer, moves as the user scrolls the page. */
-function followPage() {
-  for (const part of document.querySelectorAll("[data-scrolls]")) {
+/** A view that is not pinned to the window, or no longer, moves as the user scrolls the page or the part around it. */
+function follow(scrolled) {
+  for (const part of scrolled.querySelectorAll("[data-scrolls]")) {
     const { left, top } = part.getBoundingClientRect();
     if (places.has(part)) places.set(part, { ...places.get(part), x: left, y: top, page: window.scrollY });
   }
