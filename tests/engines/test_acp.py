@@ -59,7 +59,7 @@ ANSWERED: dict[str, Any] = {
     "session/request_permission": schema.RequestPermissionResponse,
     "elicitation/create": Elicited,
 }
-TOLD: dict[str, type[BaseModel]] = {
+MESSAGES: dict[str, type[BaseModel]] = {
     "initialize": schema.InitializeResponse,
     "authenticate": schema.AuthenticateResponse,
     "session/new": schema.NewSessionResponse,
@@ -115,7 +115,7 @@ def test_every_message_is_one_of_the_protocol(folder: Path) -> None:
             method = message.get("method") or asked[message["id"]]
             # Methods of a program itself begin with an underscore.
             if not method.startswith("_"):
-                TOLD[method].model_validate(message.get("params") or message.get("result"))
+                MESSAGES[method].model_validate(message.get("params") or message.get("result"))
 
 
 def test_every_engine_that_speaks_it_has_a_recorded_talk() -> None:

@@ -106,8 +106,8 @@ def test_a_token_and_a_skill_restrict_what_a_run_allows(client: httpx.Client, pu
 )
 def test_a_wrong_policy_is_refused_with_its_place(client: httpx.Client, policy: Any) -> None:
     body = {"skill": "pushing", "engine": "scripted", "permissions": policy}
-    told = refused(client.post("/v1/runs", json=body), 422, "INPUT_INVALID")
-    assert all(each.startswith("permissions") for each in told["problems"])
+    problem = refused(client.post("/v1/runs", json=body), 422, "INPUT_INVALID")
+    assert all(each.startswith("permissions") for each in problem["problems"])
     refused(
         client.post("/v1/tokens", json={"name": "x", "scopes": ["read"], "permissions": policy}), 422, "INPUT_INVALID"
     )
@@ -115,8 +115,8 @@ def test_a_wrong_policy_is_refused_with_its_place(client: httpx.Client, policy: 
 
 def test_a_skill_with_a_wrong_policy_is_refused(client: httpx.Client) -> None:
     body = {"skill": "wrong", "engine": "scripted"}
-    told = refused(client.post("/v1/runs", json=body), 422, "SKILL_INVALID")
-    assert any("permissions.rules[0].decision" in each for each in told["problems"])
+    problem = refused(client.post("/v1/runs", json=body), 422, "SKILL_INVALID")
+    assert any("permissions.rules[0].decision" in each for each in problem["problems"])
 
 
 @pytest.mark.contract("G-8")
@@ -138,5 +138,5 @@ def test_an_engine_without_a_gate_refuses_permissions(tmp_path: Path) -> None:
         calling(server.url, server.token) as client,
     ):
         body = {"skill": "quick", "engine": "gemini", "permissions": "careful"}
-        told = refused(client.post("/v1/runs", json=body), 422, "ENGINE_UNSUITABLE")
-        assert "no gate" in told["detail"]
+        problem = refused(client.post("/v1/runs", json=body), 422, "ENGINE_UNSUITABLE")
+        assert "no gate" in problem["detail"]

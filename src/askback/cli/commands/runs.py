@@ -204,8 +204,8 @@ _USAGE_KEYS = ("day", "engine", "model", "skill", "token", "label")
 @click.command(
     "usage", cls=Command, examples=("askback usage", "askback usage --by skill --days 7", "askback usage --csv")
 )
-@click.option("--by", type=click.Choice(_USAGE_KEYS), default="day", show_default=True, help="By what to add up.")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="How many, today included.")
+@click.option("--by", type=click.Choice(_USAGE_KEYS), default="day", show_default=True, help="What to group by.")
+@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Days, with today.")
 @options.label("Only runs with this label; repeatable: runs that have all of them.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @on_runs
